@@ -174,9 +174,9 @@ class LeaderElector:
         """The identity of the last known holder, empty for none."""
         return self._holder()
 
-    def failing_for(self, now: float) -> float:
+    def failing_for(self) -> float:
         """Return the seconds for which all attempts to read or write the lease have failed; 0 if the last succeeded."""
-        return 0.0 if self._failing_since is None else now - self._failing_since
+        return 0.0 if self._failing_since is None else self._timing.clock() - self._failing_since
 
     def check(self) -> None:
         """Raise ``LeadershipLostError`` unless this replica leads at this moment.

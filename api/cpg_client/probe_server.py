@@ -6,8 +6,7 @@ sent in chunks, and the loop continues its other work between them.
 
 import asyncio
 import traceback
-from collections.abc import Callable, Iterable
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator
 
 from msgspec import Struct
 
@@ -16,6 +15,7 @@ REASON_PHRASES = {
     200: "OK",
     404: "Not Found",
     405: "Method Not Allowed",
+    429: "Too Many Requests",
     500: "Internal Server Error",
     503: "Service Unavailable",
 }
@@ -24,12 +24,16 @@ NO_CHUNKS: tuple[bytes, ...] = ()
 
 
 class ProbeResponse(Struct, frozen=True):
-    """The response to a GET; each of the ``chunks`` after the body is built when it is sent."""
+    """The response to a GET; each of the ``chunks`` after the body is built when it is sent.
+
+    Empty chunks are pauses in which others run.
+    """
 
     body: bytes
     status: int = 200
     content_type: str = "text/plain; charset=utf-8"
     chunks: Iterable[bytes] = NO_CHUNKS
+    retry_after: int | None = None
 
 
 Route = Callable[[str], ProbeResponse]
@@ -58,16 +62,32 @@ class ProbeServer:
         try:
             async with asyncio.timeout(IO_TIMEOUT_SECONDS):
                 request = await reader.readuntil(b"\r\n\r\n")
-            answer = self.answer(request.decode("latin-1"))
-            for piece in chain((_encode_head(answer), answer.body), answer.chunks):
-                writer.write(piece)
-                async with asyncio.timeout(IO_TIMEOUT_SECONDS):
-                    await writer.drain()
-                await asyncio.sleep(0)
+            await self._respond(request.decode("latin-1"), writer)
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
             pass  # malformed requests get no response
         finally:
             writer.close()
+
+    async def _respond(self, request: str, writer: asyncio.StreamWriter) -> None:
+        """Send the response to a request, and let others run after each piece."""
+        for piece in self.pieces(request):
+            await send(writer, piece)
+            await asyncio.sleep(0)
+
+    def pieces(self, request: str) -> Iterator[bytes]:
+        """Yield the response to a request; the status is known after the first piece that is not empty."""
+        answer = self.answer(request)
+        chunks = iter(answer.chunks)
+        body = answer.body
+        try:
+            while not body and (chunk := next(chunks, None)) is not None:
+                yield b""
+                body = chunk
+        except Exception:  # noqa: BLE001 - whatever it is
+            answer = _failure()
+            body = answer.body
+        yield _encode_head(answer) + body
+        yield from chunks
 
     def answer(self, request: str) -> ProbeResponse:
         """Return the response to a request, by its first line."""
@@ -88,14 +108,32 @@ def _call_route(route: Route, rest: str) -> ProbeResponse:
     try:
         return route(rest)
     except Exception:  # noqa: BLE001 - whatever it is
-        return ProbeResponse(traceback.format_exc().encode(), status=500)
+        return _failure()
+
+
+def _failure() -> ProbeResponse:
+    """Return the response that names the present exception."""
+    return ProbeResponse(traceback.format_exc().encode(), status=500)
+
+
+async def send(writer: asyncio.StreamWriter, piece: bytes) -> None:
+    """Send a piece of a response; a reader that stops reading ends the connection."""
+    writer.write(piece)
+    async with asyncio.timeout(IO_TIMEOUT_SECONDS):
+        await writer.drain()
+
+
+def encode(answer: ProbeResponse) -> bytes:
+    """Return a response without chunks."""
+    return _encode_head(answer) + answer.body
 
 
 def _encode_head(answer: ProbeResponse) -> bytes:
     """Return status line and headers. A chunked page has no Content-Length; it ends with the connection."""
     length = "" if answer.chunks is not NO_CHUNKS else f"Content-Length: {len(answer.body)}\r\n"
+    retry = "" if answer.retry_after is None else f"Retry-After: {answer.retry_after}\r\n"
     head = (
         f"HTTP/1.1 {answer.status} {REASON_PHRASES[answer.status]}\r\n"
-        f"Content-Type: {answer.content_type}\r\n{length}Connection: close\r\n\r\n"
+        f"Content-Type: {answer.content_type}\r\n{length}{retry}Connection: close\r\n\r\n"
     )
     return head.encode("latin-1")

@@ -18,13 +18,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 from structlog.typing import FilteringBoundLogger
 
+from cpg_client.cached_page import CachedPage
 from cpg_client.connection import Connection
 from cpg_client.endpoint import Endpoint
 from cpg_client.leader_election import ApiLeaseStore, LeaderElector, LeaseSettings
 from cpg_client.probe_server import ProbeResponse, ProbeServer, Route
 from cpg_client.readiness import Readiness
 from cpg_client.sockets import raise_file_limit
-from cpg_client.timing import cancel_and_wait
+from cpg_client.timing import ELECTION_TIME, cancel_and_wait
 
 T = TypeVar("T")
 
@@ -133,10 +134,14 @@ async def serve_probes(context: ProcessContext[S]) -> AsyncIterator[None]:
 
 
 def with_election_metric(context: ProcessContext[S], page: Route) -> Route:
-    """Return a page of metrics with the metric of the leader election, which every replica serves."""
+    """Return a page of metrics with the metric of the leader election, which every replica serves.
+
+    Other metrics are computed at most once a second: whatever scrapes, scheduling is not slowed.
+    """
+    cached = CachedPage(page)
 
     def answer(rest: str) -> ProbeResponse:
-        found, elector = page(rest), context.readiness.elector
+        found, elector = cached(rest), context.readiness.elector
         if elector is None:
             return found
         metric = ELECTION_METRIC.format(name=context.settings.lease_name, leads=int(elector.leading))
@@ -163,6 +168,7 @@ async def _run_elected(endpoint: Endpoint, context: ProcessContext[S], standby: 
             ApiLeaseStore(lease_connection, settings.lease_namespace, settings.lease_name),
             context.identity,
             settings.leader_election.lease_settings(),
+            timing=ELECTION_TIME,
             on_new_leader=lambda holder: log.info("leader", holder=holder, is_ours=holder == context.identity),
             on_failure=lambda error: log.warning("lease attempt failed", error=str(error)),
         )

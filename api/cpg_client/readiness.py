@@ -65,7 +65,7 @@ class Readiness:
             return False, "ending"
         elector, message = self.elector, "ok"
         if elector is not None and not elector.leading:
-            failing = elector.failing_for(self._clock())
+            failing = elector.failing_for()
             message = f"standing by: {elector.leader or 'no replica'} leads"
             if failing >= MAX_FAILURE_SECONDS:
                 return False, f"the lease cannot be read or written for {failing:.0f} s"

@@ -90,7 +90,7 @@ def build_components(
         view,
         steps=STEPS,
         states=states,
-        wall_clock=timing.wall,
+        timing=timing,
         partial_after=settings.partial_after,
         scheduler_names=settings.scheduler_names(),
     )

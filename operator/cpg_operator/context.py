@@ -20,7 +20,8 @@ from cpg_operator.writes import StepResult, TreeKey
 class ReconcileContext(Struct, frozen=True, kw_only=True):
     """A tree at one moment: with the fields that it takes from its templates (``tree``), and as ``stored``.
 
-    ``now`` is in seconds of the epoch, ``timestamp`` the same as the API server writes it.
+    ``now`` is in seconds of the epoch, ``timestamp`` the same as the API server writes it. They may jump. So a step
+    asks ``seconds_since`` for how long a status lasts, with the time at which it began.
     """
 
     key: TreeKey
@@ -33,6 +34,7 @@ class ReconcileContext(Struct, frozen=True, kw_only=True):
     knows_classes: bool
     now: float
     timestamp: str
+    seconds_since: Callable[[float], float]
     partial_after: float
     is_foreign: bool
     """Whether another scheduler places the tree: it gets no condition about scheduling from us."""
@@ -60,6 +62,7 @@ def build_context(
     *,
     now: float,
     timestamp: str,
+    seconds_since: Callable[[float], float],
     partial_after: float,
     scheduler_names: frozenset[str],
 ) -> ReconcileContext:
@@ -81,6 +84,7 @@ def build_context(
         knows_classes=view.knows_classes,
         now=now,
         timestamp=timestamp,
+        seconds_since=seconds_since,
         partial_after=partial_after,
         is_foreign=is_foreign(_members_of(tree, members), scheduler_names, is_crd=key.flavour == CRD),
     )

@@ -12,7 +12,9 @@ import structlog
 from structlog.typing import FilteringBoundLogger
 
 from cpg_api.scheduling.workload import Workload
+from cpg_client.timing import Timing
 from cpg_operator.context import Step, build_context
+from cpg_operator.elapsed import ElapsedTimes
 from cpg_operator.metrics import OperatorMetrics
 from cpg_operator.tree_states import TreeStates
 from cpg_operator.turns import MAX_SECONDS_PER_TURN
@@ -33,7 +35,7 @@ class StepRunner:
         *,
         steps: Sequence[Step],
         states: TreeStates,
-        wall_clock: Callable[[], float],
+        timing: Timing,
         partial_after: float,
         scheduler_names: frozenset[str],
     ) -> None:
@@ -41,7 +43,8 @@ class StepRunner:
         self._view = view
         self._steps = steps
         self._states = states
-        self._wall_clock = wall_clock
+        self._wall_clock = timing.wall
+        self._elapsed = ElapsedTimes(clock=timing.clock, wall=timing.wall)
         self._partial_after = partial_after
         self._scheduler_names = scheduler_names
 
@@ -56,6 +59,7 @@ class StepRunner:
             tree,
             now=now,
             timestamp=timestamp(now),
+            seconds_since=self._elapsed.of(tree),
             partial_after=self._partial_after,
             scheduler_names=self._scheduler_names,
         )
@@ -66,6 +70,7 @@ class StepRunner:
     def forget(self, tree: TreeKey) -> None:
         """Drop the state of a tree that has become part of another."""
         self._states.forget(tree)
+        self._elapsed.forget(tree)
 
 
 class Reconciler:

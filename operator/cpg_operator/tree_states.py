@@ -56,7 +56,7 @@ class TreeStates:
 
     def longest_partial(self, now: float) -> float:
         """Return for how long the longest partial tree has held nodes; 0 where none does."""
-        return max((now - partial.since for partial in self._partial.values()), default=0.0)
+        return max([0.0, *(now - partial.since for partial in self._partial.values())])
 
     def release_overdue(self, now: float) -> float:
         """Return by how much the release of a partial tree is overdue; 0 where none is."""

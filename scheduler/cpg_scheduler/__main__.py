@@ -39,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             namespaces=tuple(given.namespace) if given.namespace else None,
             leader_elect=given.leader_elect,
             listen=given.listen,
+            debug_port=given.debug_port,
         )
         asyncio.run(app.run(find_endpoint(given.kubeconfig), settings))
     except (SettingsError, ClientError, ReplayError) as problem:
@@ -67,7 +68,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--api", choices=get_args(Api), help="which groups to read: ours, the built-in ones, or both")
     parser.add_argument("--namespace", action="append", help="a namespace to schedule; may be repeated; default: all")
     parser.add_argument("--leader-elect", action=argparse.BooleanOptionalAction, help="work only while holding a lease")
-    parser.add_argument("--listen", help="host:port of probes, metrics and explanations; empty for none")
+    parser.add_argument("--listen", help="host:port of probes and metrics; empty for none")
+    parser.add_argument("--debug-port", type=int, help="port of explanations and dumps on 127.0.0.1; 0 for none")
     parser.add_argument(
         "--replay",
         type=Path,

@@ -238,7 +238,7 @@ def _wire(
         clock=time.monotonic,
         log=log,
     )
-    add_pages(shell, cache, queue, preemption, metrics)
+    add_pages(shell, cache, queue, preemption, metrics, tasks)
     return _Parts(
         queue=queue,
         inbox=inbox,
@@ -283,7 +283,7 @@ def _preemption(
         options=shell.settings.options(),
         max_units_in_flight=shell.settings.binds_in_flight,
         clock=time.monotonic,
-        wall=time.time,
+        max_grace_period=shell.settings.max_grace_period,
         log=shell.log,
     )
 

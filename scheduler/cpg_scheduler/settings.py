@@ -10,9 +10,10 @@ from msgspec import Struct, field
 from cpg_api.scheduling.names import SCHEDULER_NAME
 from cpg_client.flavours import Api
 from cpg_client.process import LeaderElectionSettings
-from cpg_client.settings import common_problems, override, parse_address, read_settings
+from cpg_client.settings import MAX_PORT, common_problems, override, parse_address, read_settings
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.weights import Weights
+from cpg_scheduler.preemption.terminating import MAX_GRACE_PERIOD_SECONDS
 from cpg_scheduler.queueing.policy import RequeueBackoff
 
 
@@ -43,8 +44,12 @@ class SchedulerSettings(Struct, frozen=True, forbid_unknown_fields=True, rename=
     """How many binds are in flight at once, each on a connection; a distant API server may need more."""
     volume_bind_timeout: float = 600.0
     """How long a batch of binds waits for its volumes before its unit is scheduled again."""
+    max_grace_period: float = MAX_GRACE_PERIOD_SECONDS
+    """How long a preemption waits for a pod with a longer grace period; 30 s later it may evict another one instead."""
     listen: str = "127.0.0.1:10270"
-    """Where probes, metrics and explanations are served, as host:port; empty for nowhere."""
+    """Where probes and metrics are served, as host:port; empty for nowhere."""
+    debug_port: int = 10272
+    """The port on 127.0.0.1 where the leader serves explanations and dumps; 0 for none."""
     backoff: RequeueBackoff = field(default_factory=RequeueBackoff)
     search: SearchSettings = field(default_factory=SearchSettings)
     weights: Weights = field(default_factory=Weights)
@@ -75,6 +80,10 @@ def _problems(settings: SchedulerSettings) -> Iterator[str]:
         yield "bindsInFlight: must be at least 1"
     if not 0 < settings.volume_bind_timeout < math.inf:
         yield "volumeBindTimeout: must be a number of seconds above zero"
+    if not 0 <= settings.max_grace_period < math.inf:
+        yield "maxGracePeriod: must be a number of seconds, not negative"
+    if not 0 <= settings.debug_port <= MAX_PORT:
+        yield f"debugPort: must be a port, or 0, and not {settings.debug_port}"
     if settings.search.budget < 0:
         yield "search.budget: must not be negative"
     if not settings.scheduler_name:

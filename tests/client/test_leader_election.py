@@ -383,13 +383,13 @@ async def test_the_write_check_uses_the_clock(one: Candidate, two: Candidate, vi
 async def test_an_unreachable_server_is_reported(one: Candidate, virtual: "VirtualTime") -> None:
     """By the duration of the failure, which ends with the first response of any kind."""
     await virtual.advance(0)
-    assert one.elector.failing_for(virtual.now) == 0
+    assert one.elector.failing_for() == 0
     one.connection.cut = True
     await virtual.advance(5)
-    assert 3 < one.elector.failing_for(virtual.now) <= 5
+    assert 3 < one.elector.failing_for() <= 5
     one.connection.cut = False
     await virtual.advance(1.5)
-    assert one.elector.failing_for(virtual.now) == 0
+    assert one.elector.failing_for() == 0
 
 
 class SlowLease:

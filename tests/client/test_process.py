@@ -1,6 +1,7 @@
 """A process as the leader and on standby."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -113,3 +114,39 @@ async def test_a_standby_reads_and_does_not_write(server: "FakeServer", holder: 
 async def test_without_an_election_the_work_starts_at_once(server: "FakeServer") -> None:
     """Writes of the preparation pass."""
     await run_until_seen(server, "read", "written", elects=False)
+
+
+async def test_after_a_suspension_the_leader_writes_nothing(
+    server: "FakeServer", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another replica has led for an hour. The clock of the election counts that hour."""
+    lease = {"metadata": {"resourceVersion": "7"}, "spec": {"holderIdentity": "", "leaseDurationSeconds": 10}}
+    ours = {"metadata": {"resourceVersion": "8"}, "spec": {"holderIdentity": "me", "leaseDurationSeconds": 10}}
+    server.answers("GET", LEASE, lease)
+    server.answers("PATCH", LEASE, ours)
+    server.answers("POST", "/there", b"written")
+    settings = SimpleNamespace(
+        leader_elect=True,
+        lease_namespace="default",
+        lease_name="mine",
+        leader_election=LeaderElectionSettings(),
+        address=lambda: None,
+    )
+    context: ProcessContext[Any] = ProcessContext(settings=settings, log=structlog.get_logger(), identity="me")
+    seen: list[str] = []
+    now = time.clock_gettime
+
+    @asynccontextmanager
+    async def standby(connection: Connection) -> AsyncIterator[LeaderWork]:
+        async def work() -> None:
+            seen.append((await connection.post("/there", {})).decode())
+            monkeypatch.setattr(time, "clock_gettime", lambda kind: now(kind) + 3600.0)
+            try:
+                await connection.post("/there", {})
+            except LeadershipLostError:
+                seen.append("held back")
+
+        yield work
+
+    await run_with_standby(Endpoint(server=server.url), context, standby)
+    assert seen == ["written", "held back"]

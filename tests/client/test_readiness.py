@@ -36,7 +36,9 @@ class FakeHealth:
         """Return for how long all has failed."""
         return self._failing + now
 
-    failing_for = longest_failure
+    def failing_for(self) -> float:
+        """Return for how long the lease has failed."""
+        return self._failing
 
     def longest_silence(self, now: float) -> float:
         """Return the seconds of silence."""

@@ -1,11 +1,12 @@
 """Waiting with time as an argument."""
 
 import asyncio
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from cpg_client.timing import Timing, cancel_and_wait
+from cpg_client.timing import ELECTION_TIME, Timing, cancel_and_wait
 
 if TYPE_CHECKING:
     from tests.client.conftest import VirtualTime
@@ -70,3 +71,10 @@ async def test_cancel_and_wait_waits_for_the_end() -> None:
 def test_timestamps_are_micro_times() -> None:
     """In UTC with six digits, as in the API."""
     assert Timing(wall=lambda: 1_800_000_000.25).timestamp() == "2027-01-15T08:00:00.250000Z"
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="this system has no such clock")
+def test_the_clock_of_the_election_counts_suspended_time() -> None:
+    """The kernel's clock since boot does; ``time.monotonic`` does not."""
+    before = time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert before <= ELECTION_TIME.clock() <= time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -175,7 +175,7 @@ class Rig:
             self.view,
             steps=STEPS,
             states=TreeStates(),
-            wall_clock=clock,
+            timing=self.api.timing,
             partial_after=600.0,
             scheduler_names=frozenset({SCHEDULER_NAME}),
         )
@@ -251,6 +251,7 @@ class Rig:
             key,
             now=self.api.now,
             timestamp=TIMESTAMP,
+            seconds_since=lambda since: self.api.now - since,
             partial_after=600.0,
             scheduler_names=frozenset({SCHEDULER_NAME}),
         )

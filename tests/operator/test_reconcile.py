@@ -14,11 +14,12 @@ from cpg_api.scheduling.forest import GroupKey, key_of
 from cpg_api.scheduling.partial_release import PARTIAL, RELEASE_ANNOTATION
 from cpg_api.scheduling.podgroup import PodGroupStatus
 from cpg_client.flavours import CRD
-from cpg_client.timing import cancel_and_wait
+from cpg_client.timing import Timing, cancel_and_wait
 from cpg_engine.testing.builders import composite, metadata, pod_group
 from cpg_operator.context import ReconcileContext, Step
 from cpg_operator.metrics import MetricsSnapshot, OperatorMetrics
 from cpg_operator.reconcile import Reconciler, StepRunner, timestamp
+from cpg_operator.steps.partial_release import release_partial
 from cpg_operator.testing.fixtures import ViewFixture, members, small_tree
 from cpg_operator.tree_states import TreeStates
 from cpg_operator.work_queue import WorkQueue
@@ -44,11 +45,11 @@ class RecordingWriter:
 
 
 class Rig:
-    """A reconciler over a view; a test sets its clock."""
+    """A reconciler over a view; a test sets its clocks."""
 
     def __init__(self, *steps: Step, fixture: ViewFixture | None = None) -> None:
         """Run these steps."""
-        self.now = 100.0
+        self.now, self.wall = 100.0, 60.0
         self.fixture = fixture or ViewFixture()
         self.writer = RecordingWriter()
         self.metrics = OperatorMetrics()
@@ -62,7 +63,7 @@ class Rig:
                 view,
                 steps=steps,
                 states=self.states,
-                wall_clock=lambda: 60.0,
+                timing=Timing(clock=lambda: self.now, wall=lambda: self.wall),
                 partial_after=600.0,
                 scheduler_names=frozenset(),
             ),
@@ -210,6 +211,43 @@ async def test_the_metrics_show_the_age_of_a_partial_tree() -> None:
     rig.reconciler.reconcile(leaf)
     assert "cpg_operator_partial_seconds 0.0" in rig.page()
     assert "cpg_operator_release_overdue_seconds 0.0" in rig.page()
+
+
+PARTIAL_FROM_THE_START = Condition(type=PARTIAL, status="True", reason="x", last_transition_time="1970-01-01T00:00:50Z")
+
+
+@pytest.mark.parametrize("jump", [3 * 3600.0, -3 * 3600.0, 0.0], ids=["ahead", "back", "none"])
+async def test_a_jump_of_the_wall_clock_changes_no_release(jump: float) -> None:
+    """A partial tree is released after its time by the monotonic clock: 10 s had passed at the first sight of it."""
+    rig = Rig(release_partial)
+    leaf = TreeKey(CRD, GroupKey("PodGroup", "default", "a"))
+    meta = replace(metadata("a"), annotations={RELEASE_ANNOTATION: "600s"})
+    status = PodGroupStatus(conditions=(PARTIAL_FROM_THE_START,))
+    rig.fixture.put(replace(pod_group("a", gang=2, meta=meta), status=status))
+    rig.fixture.add_pods(*members("a", 1))
+    rig.reconciler.reconcile(leaf)
+    rig.wall += jump
+    for _ in range(589):
+        rig.now, rig.wall = rig.now + 1.0, rig.wall + 1.0
+        rig.reconciler.reconcile(leaf)
+    assert rig.writer.writes == []
+    rig.now += 1.0
+    rig.reconciler.reconcile(leaf)
+    assert rig.writer.writes == [("a", "release"), ("a", "release")]
+
+
+async def test_a_suspended_machine_releases_nothing_when_it_resumes() -> None:
+    """For an hour nothing was seen of the tree; its view is an hour old. The monotonic clock stood meanwhile."""
+    rig = Rig(release_partial)
+    leaf = TreeKey(CRD, GroupKey("PodGroup", "default", "a"))
+    meta = replace(metadata("a"), annotations={RELEASE_ANNOTATION: "600s"})
+    status = PodGroupStatus(conditions=(PARTIAL_FROM_THE_START,))
+    rig.fixture.put(replace(pod_group("a", gang=2, meta=meta), status=status))
+    rig.fixture.add_pods(*members("a", 1))
+    rig.reconciler.reconcile(leaf)
+    rig.wall += 3600.0
+    rig.reconciler.reconcile(leaf)
+    assert rig.writer.writes == []
 
 
 async def test_pods_without_their_group_have_no_state() -> None:

@@ -39,7 +39,7 @@ class AppFixture:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.api = FakeConnection()
-        self.shell = ProcessContext(settings=SchedulerSettings(), log=structlog.get_logger(), identity="me")
+        self.shell = ProcessContext(settings=SchedulerSettings(debug_port=0), log=structlog.get_logger(), identity="me")
         self.cluster: ReflectedCluster | None = None
         self.watch = FakeReflector()
         patch.setattr(app, "discover", self._discover)

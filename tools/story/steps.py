@@ -11,11 +11,11 @@ PODS = 10
 def run_steps(demo: DemoCluster) -> None:
     """Run all steps."""
     show_nodes(demo)
-    scheduler_url = install_chart(demo)
+    install_chart(demo)
     tree_waits(demo)
     add_room(demo)
     preempt(demo)
-    suggest_next(demo, scheduler_url)
+    suggest_next(demo)
 
 
 def show_nodes(demo: DemoCluster) -> None:
@@ -27,8 +27,8 @@ def show_nodes(demo: DemoCluster) -> None:
     demo.kubectl("get nodes -L topology.cpg.dev/block,topology.cpg.dev/rack")
 
 
-def install_chart(demo: DemoCluster) -> str:
-    """Install the chart and run its processes; return the address of the scheduler."""
+def install_chart(demo: DemoCluster) -> None:
+    """Install the chart and run its processes."""
     demo.screen.step(
         "The chart",
         "It installs the kinds, a scheduler beside the cluster's own, and an operator. Pods are simulated here, so the "
@@ -38,9 +38,8 @@ def install_chart(demo: DemoCluster) -> str:
         f"install kube-cpg {CHART} --namespace {NAMESPACE} --create-namespace --wait "
         "--set image.repository=kube-cpg,scheduler.replicas=1"
     )
-    urls = demo.host()
+    demo.host()
     demo.kubectl(f"get deployments,leases --namespace {NAMESPACE}")
-    return urls["kube-cpg-scheduler"][0]
 
 
 def tree_waits(demo: DemoCluster) -> None:
@@ -86,7 +85,7 @@ def preempt(demo: DemoCluster) -> None:
     demo.screen.quote(demo.query(f"get pods -l scheduling.cpg.dev/pod-group=train-driver-0 -o jsonpath='{path}'"))
 
 
-def suggest_next(demo: DemoCluster, scheduler_url: str) -> None:
+def suggest_next(demo: DemoCluster) -> None:
     """List commands to try in the cluster, which stays up."""
     demo.screen.step(
         "What next",
@@ -99,7 +98,10 @@ def suggest_next(demo: DemoCluster, scheduler_url: str) -> None:
             "add a second rack to block-2, and see the training job placed",
             f'cpg-lab nodes --name demo "{rack(2, 2)}"',
         ),
-        ("get the full explanation from the scheduler", f"curl -s {scheduler_url}/debug/explain/crd/default/train-job"),
+        (
+            "get the full explanation from the scheduler",
+            "curl -s http://127.0.0.1:10272/debug/explain/crd/default/train-job",
+        ),
         ("delete the urgent tree", f"kubectl delete -f {EXAMPLE}/urgent.yaml"),
         ("create a gang of your own", "less docs/quickstart.md"),
         ("stop the cluster", "make lab-down"),

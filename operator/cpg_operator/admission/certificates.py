@@ -13,7 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from msgspec import Struct
 
-MAX_CLOCK_DIFFERENCE = dt.timedelta(minutes=5)
+MAX_CLOCK_DIFFERENCE = dt.timedelta(days=1)
+"""By which our clock may be ahead of the API server's when a certificate is made, which must be valid there at once."""
 
 MAX_AUTHORITIES = 10
 """A client that empties the Secret again and again must not fill the webhook configuration."""

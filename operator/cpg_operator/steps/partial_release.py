@@ -22,11 +22,11 @@ def release_partial(context: ReconcileContext) -> StepResult:
     since = status_since(root.status.conditions, PARTIAL)
     if after is None or since is None:
         return NOTHING
-    left = since + after - context.now
+    seconds = context.seconds_since(since)
+    left = after - seconds
     if left > 0:
         return StepResult(requeue_after=left)
     holding = [pod for pod in context.pods() if holds_node(pod)]
-    seconds = context.now - since
     note = f"below its minimum for {seconds:.0f} s: {context.health[0].message}; deleting {len(holding)} pods"
     event = Write(
         verb=Verb.EVENT,

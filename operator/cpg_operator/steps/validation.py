@@ -83,7 +83,7 @@ def _confirm_placement(context: ReconcileContext) -> StepResult:
     if not missing:
         return NOTHING
     since = status_since(context.tree.root.status.conditions, HEALTHY)
-    waited = context.now - since if since is not None else 0.0
+    waited = context.seconds_since(since) if since is not None else 0.0
     if waited < CONFIRMATION_SECONDS:
         return StepResult(requeue_after=CONFIRMATION_SECONDS - waited)
     return StepResult(writes=tuple(_write(context, group, condition, None) for group, condition in missing))

@@ -77,6 +77,7 @@ class ViewFixture:
             key,
             now=NOW,
             timestamp=TIMESTAMP,
+            seconds_since=lambda since: NOW - since,
             partial_after=600.0,
             scheduler_names=frozenset({SCHEDULER_NAME}),
         )

@@ -76,12 +76,19 @@ class Explainer:
             similar = similar_names(parts[-1], self._names(*parts[:-1]))
             instead = f"; similar names: {', '.join(similar)}" if similar else ""
             return ProbeResponse(f"{'/'.join(parts)} not found{instead}\n".encode(), status=404)
-        answer = self.explain(unit)
-        pod = self._pod(*parts[1:]) if parts[0] == "pod" else None
+        return ProbeResponse(b"", content_type=JSON, chunks=self._explained(unit, *parts))
+
+    def _explained(self, unit: UnitKey, kind: str, namespace: str, name: str) -> Iterator[bytes]:
+        """Yield an empty piece of the response after each part of the work, then the whole answer."""
+        answer: dict[str, object] = {}
+        for found in self._parts(unit):
+            answer |= found
+            yield b""
+        pod = self._pod(namespace, name) if kind == "pod" else None
         if pod is not None and pod.spec.node_name:
             doing = "being bound" if pod.metadata.uid in self._cache.assumed else "bound"
             answer["pod"] = f"{pod.metadata.key} is {doing} to node {pod.spec.node_name}"
-        return _json(answer)
+        yield _encoded(answer)
 
     def _all_pending(self) -> Iterator[bytes]:
         """Yield an empty piece of the response after each unit, then the whole answer."""
@@ -121,23 +128,37 @@ class Explainer:
 
     def explain(self, unit: UnitKey) -> dict[str, object]:
         """Return the result of an attempt at a unit."""
+        answer: dict[str, object] = {}
+        for found in self._parts(unit):
+            answer |= found
+        return answer
+
+    def _parts(self, unit: UnitKey) -> Iterator[dict[str, object]]:
+        """Yield the parts of an explanation: the decision, then the plan. Between them the cluster may change."""
         answer: dict[str, object] = {"root": str(unit.key), "flavour": unit.flavour}
-        if queue_key_of(self._cache, unit) is None:
-            return answer | {"waiting": False}
-        attempt = build_unit(self._cache, unit)
+        attempt = self._attempt(unit)
+        if attempt is None:
+            yield answer | {"waiting": False}
+            return
         if isinstance(attempt, Inadmissible):
             text = inadmissible_text(attempt.problem)
-            return answer | {"waiting": True, "reason": text.reason, "message": text.message}
+            yield answer | {"waiting": True, "reason": text.reason, "message": text.message}
+            return
         ignored = self._preemption.ignored_by(unit, attempt)
         decision = decide(self._cache.snapshot, attempt.unit, self._options, ignored=ignored)
         names = {uid: pod.metadata.key for uid, pod in attempt.pods.items()}
-        return answer | {
+        yield answer | {
             "waiting": True,
             "explanation": decision.explanation,
             "messages": {str(key): message for key, message in group_messages(decision.explanation).items()},
             "binds": {names[bind.uid]: bind.node for bind in decision.binds},
-            "preemption": self._plan(unit, attempt, decision),
         }
+        now = self._attempt(unit)
+        yield {"preemption": self._plan(unit, None if isinstance(now, Inadmissible) else now, decision)}
+
+    def _attempt(self, unit: UnitKey) -> SchedulableUnit | Inadmissible | None:
+        """Return a unit as it would be attempted now, or None if it does not wait."""
+        return build_unit(self._cache, unit) if queue_key_of(self._cache, unit) is not None else None
 
     def unit_of(self, flavour: str, namespace: str, name: str) -> UnitKey | None:
         """Return the unit of a pod, or of a group by its name; a CompositePodGroup comes before a PodGroup."""
@@ -151,11 +172,11 @@ class Explainer:
                 return UnitKey(flavour, store.anchor(key))
         return None
 
-    def _plan(self, root: UnitKey, attempt: SchedulableUnit, decision: Decision) -> dict[str, object]:
+    def _plan(self, root: UnitKey, attempt: SchedulableUnit | None, decision: Decision) -> dict[str, object]:
         """Return the active plan of a unit, or the one that preemption would make now."""
         record = self._preemption.active(root)
         plan = record.plan if record is not None else None
-        if record is None and attempt.preempts and is_due(decision, attempt.pods):
+        if record is None and attempt is not None and attempt.preempts and is_due(decision, attempt.pods):
             plan = self._preemption.explain(root, attempt)
         pods = self._cache.pods
         evictions = plan.evictions if plan is not None else ()
@@ -204,10 +225,6 @@ def _next_attempt(position: QueuePosition, now: float) -> str:
         BACKOFF: "now",
         UNSCHEDULABLE: "when an event may make it schedulable",
     }[position.queue]
-
-
-def _json(answer: object) -> ProbeResponse:
-    return ProbeResponse(_encoded(answer), content_type=JSON)
 
 
 def _encoded(answer: object) -> bytes:

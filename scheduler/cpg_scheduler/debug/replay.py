@@ -1,8 +1,8 @@
 """``cpg-scheduler --replay FILE``: decides again from a dump, without a cluster.
 
-All parts are those of a running scheduler, but nothing performs the instructions of the preemption machine. The time of
-day is that of the dump, so an explanation says what the scheduler would have said then. Of an active plan it knows what
-a new leader would know: the victims and their preemptor, and not the reasons.
+All parts are those of a running scheduler, but nothing performs the instructions of the preemption machine. Of an
+active plan it knows what a new leader would know: the victims and their preemptor, and not the reasons. As for a new
+leader, no terminating pod is overdue yet.
 """
 
 import time
@@ -40,7 +40,6 @@ def replay(file: Path, root: str = "") -> Iterator[Mapping[str, object]]:
         options=loaded.options,
         max_units_in_flight=0,
         clock=time.monotonic,
-        wall=lambda: loaded.taken,
         log=structlog.wrap_logger(structlog.ReturnLogger(), processors=[]),
     )
     explainer = Explainer(cache, queue, preemption, options=loaded.options, clock=time.monotonic)

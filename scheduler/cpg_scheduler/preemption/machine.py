@@ -75,7 +75,7 @@ from cpg_scheduler.preemption.results import (
     ongoing,
 )
 from cpg_scheduler.preemption.states import ActivePreemption, Guard, PreemptionState, Trigger
-from cpg_scheduler.preemption.terminating import TerminatingPods
+from cpg_scheduler.preemption.terminating import MAX_GRACE_PERIOD_SECONDS, TerminatingPods
 from cpg_scheduler.preemption.validate import (
     ROOM_WITHOUT_EVICTIONS,
     has_unit_changed,
@@ -99,17 +99,17 @@ class PreemptionMachine:
         options: SearchOptions,
         max_units_in_flight: int,
         clock: Callable[[], float],
-        wall: Callable[[], float],
+        max_grace_period: float = MAX_GRACE_PERIOD_SECONDS,
         log: FilteringBoundLogger,
     ) -> None:
-        """Start with none; ``wall`` is the time of day, by which the API server says when a pod should have ended."""
+        """Start with none."""
         self._cache = cache
         self._metrics = metrics
         self._options = options
         self._clock = clock
         self._outbox = Outbox()
         self._active = ActivePreemptions(cache)
-        self._terminating = TerminatingPods(cache, clock=clock, wall=wall)
+        self._terminating = TerminatingPods(cache, clock=clock, max_grace_period=max_grace_period)
         self._evictions = Evictions(max_units_in_flight, self._outbox)
         self._planner = Planner(cache, self._active, self._terminating, options=options, clock=clock)
         self._lifecycle = Lifecycle(cache, self._active, self._terminating, self._evictions, self._outbox, log=log)

@@ -1,10 +1,13 @@
 """Pods that terminate, and pods that are overdue: they should have ended a while ago, so their kubelet may be dead.
 
-The API server writes into a pod when it should end, by a clock that may differ from ours. So the delay is measured by
-our own clock, from when we first saw the deletion. Only a delay beyond any difference of clocks counts by itself.
+The API server writes into a pod when it should end, by a clock that may differ from ours, and ours may jump. So the
+delay is measured by our monotonic clock, from when we first saw the deletion. A new leader measures it again from the
+start; the limit of grace periods bounds that too.
+
+Users choose grace periods, and may choose ten years. So a plan waits for a limited time only, and then the pod is
+overdue like one whose kubelet is dead.
 """
 
-import datetime as dt
 from collections.abc import Callable, Iterable
 
 from cpg_api.core.pod import Pod
@@ -12,18 +15,18 @@ from cpg_scheduler.cache.cluster import ClusterCache
 
 OVERDUE_SECONDS = 30.0
 """Seconds after the grace period from which a deleted pod is not expected to end any more."""
-MAX_CLOCK_SKEW_SECONDS = 300.0
-"""Seconds by which two clocks may differ."""
+MAX_GRACE_PERIOD_SECONDS = 600.0
+"""Seconds of a grace period that a plan waits for at most, by default."""
 
 
 class TerminatingPods:
     """The pods that will free their room without further evictions."""
 
-    def __init__(self, cache: ClusterCache, *, clock: Callable[[], float], wall: Callable[[], float]) -> None:
-        """Start without any; ``wall`` is the time of day."""
+    def __init__(self, cache: ClusterCache, *, clock: Callable[[], float], max_grace_period: float) -> None:
+        """Start without any; of longer grace periods, only ``max_grace_period`` seconds are waited for."""
         self._cache = cache
         self._clock = clock
-        self._wall = wall
+        self._max_grace_period = max_grace_period
         self._seen_at: dict[str, float] = {}
         self._evicted: set[str] = set()
 
@@ -62,11 +65,5 @@ class TerminatingPods:
             return False
         now = self._clock()
         seen_at = self._seen_at.setdefault(pod.metadata.uid, now)
-        grace = pod.metadata.deletion_grace_period_seconds or 0
-        return now >= seen_at + grace + OVERDUE_SECONDS or self._wall() >= _deadline(pod) + MAX_CLOCK_SKEW_SECONDS
-
-
-def _deadline(pod: Pod) -> float:
-    """Return the time of day by which a deleted pod should have ended."""
-    ends = pod.metadata.deletion_timestamp
-    return dt.datetime.fromisoformat(ends).timestamp() if ends else 0.0
+        grace = min(pod.metadata.deletion_grace_period_seconds or 0, self._max_grace_period)
+        return now >= seen_at + grace + OVERDUE_SECONDS

@@ -4,7 +4,6 @@ The fake follows the contract of the real one: changes of an object arrive in or
 status that is written comes back as a change of the object.
 """
 
-import datetime as dt
 from collections.abc import Collection, Iterable
 from typing import Literal, TypeAlias, cast
 
@@ -62,8 +61,8 @@ KubeObject: TypeAlias = Pod | Node | Group | Workload | PriorityClass | PodDisru
 CRD, NATIVE = "crd", "native"
 TRANSITION_TIME = "2026-01-01T12:00:00Z"
 DENIED = BindRefused("default/p", 0, "n1", "denied")
-DELETED = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
-"""When a terminating pod should have ended: the time of day at which the clock of a stage starts."""
+DELETED = "2026-01-02T00:00:00Z"
+"""When a terminating pod should have ended."""
 
 
 class Stage:
@@ -93,7 +92,6 @@ class Stage:
             options=SearchOptions(detail=True, candidates=1),
             max_units_in_flight=units_in_flight,
             clock=lambda: self.now,
-            wall=lambda: DELETED.timestamp() + self.now,
             log=structlog.wrap_logger(self.log, processors=[]),
         )
         self.trees = TreeStatus(self.cache, self.preemption.awaits, SearchOptions(detail=True, candidates=1))
@@ -237,9 +235,14 @@ class Stage:
         if not isinstance(found, Pod):
             return
         if self.victims_linger:
-            self.put(replace(found, metadata=replace(found.metadata, deletion_timestamp=DELETED.isoformat())))
+            self.mark_deleted(found)
         else:
             self.delete(found)
+
+    def mark_deleted(self, pod: Pod, at: str = DELETED, grace: int | None = None) -> None:
+        """Mark a pod as terminating, with a grace period in seconds."""
+        meta = replace(pod.metadata, deletion_timestamp=at, deletion_grace_period_seconds=grace)
+        self.put(replace(pod, metadata=meta))
 
     def settle(self, seconds: float = 0.0) -> None:
         """Let time pass, then run passes, bind and evict until nothing happens any more."""

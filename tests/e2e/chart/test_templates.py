@@ -17,11 +17,10 @@ SPACE = "kube-cpg"
 EVERYTHING = {
     "crds": {"keep": False},
     "operator": {"podDisruptionBudget": True},
-    "networkPolicy": {"enabled": True, "apiServerPorts": [443, 6443]},
     "webhook": {"enabled": True},
 }
 DNS = [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]
-API_SERVER = [{"port": 443, "protocol": "TCP"}, {"port": 6443, "protocol": "TCP"}]
+API_SERVER = [{"port": port, "protocol": "TCP"} for port in (443, 6443, 8443, 16443)]
 Plain = dict[str, Any]
 
 pytestmark = pytest.mark.e2e
@@ -136,9 +135,29 @@ def test_egress_is_limited_to_dns_and_the_api_server(objects: list[Plain]) -> No
 def test_egress_can_be_limited_to_addresses_of_the_api_server() -> None:
     """DNS stays open to all addresses."""
     peers = [{"ipBlock": {"cidr": "10.0.0.1/32"}}]
-    limited = {**EVERYTHING, "networkPolicy": {"enabled": True, "apiServerTo": peers}}
+    limited = {**EVERYTHING, "networkPolicy": {"apiServerTo": peers}}
     for one in of_kind(charts.render(CHART, limited, namespace=SPACE), "NetworkPolicy"):
         assert one["spec"]["egress"] == [{"ports": API_SERVER, "to": peers}, {"ports": DNS}]
+
+
+def test_a_default_installation_is_limited_and_goes_on_working() -> None:
+    """Metrics and probes are open to all, egress to DNS and the usual ports of API servers; false renders no policy."""
+    for one in of_kind(charts.render(CHART, {}, namespace=SPACE), "NetworkPolicy"):
+        rules = [{"ports": [{"port": "http", "protocol": "TCP"}]}]
+        is_job = one["metadata"]["labels"]["app.kubernetes.io/component"] == "release"
+        assert (one["spec"].get("ingress", []), one["spec"]["egress"]) == (
+            [] if is_job else rules,
+            [{"ports": API_SERVER}, {"ports": DNS}],
+        )
+    off = charts.render(CHART, {"networkPolicy": {"enabled": False}}, namespace=SPACE)
+    assert of_kind(off, "NetworkPolicy") == []
+
+
+def test_the_debug_port_is_only_in_the_settings() -> None:
+    """No Service, policy or container port has it, because it is on loopback."""
+    rendered = charts.render(CHART, {**EVERYTHING, "scheduler": {"debugPort": 12321}}, namespace=SPACE)
+    holders = [one for one in rendered if "12321" in json.dumps(one)]
+    assert [(one["kind"], one["metadata"]["name"]) for one in holders] == [("ConfigMap", "kube-cpg-scheduler")]
 
 
 def test_without_leader_election_the_old_pod_ends_first() -> None:

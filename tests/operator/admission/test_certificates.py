@@ -34,6 +34,14 @@ def test_a_certificate_is_renewed_after_two_thirds_of_its_time() -> None:
     x509.load_pem_x509_certificate(found.certificate).verify_directly_issued_by(authority)
 
 
+def test_a_certificate_is_valid_at_once_where_the_clock_is_behind() -> None:
+    """Our clock may have jumped ahead by hours; the API server judges by its own."""
+    found = issue(HOST, b"", now=NOW, validity=VALIDITY)
+    for data in (found.authorities, found.certificate):
+        (certificate,) = x509.load_pem_x509_certificates(data)
+        assert certificate.not_valid_before_utc <= NOW - dt.timedelta(hours=12)
+
+
 def test_an_unusable_certificate_is_replaced() -> None:
     """A missing or malformed one, or one that does not match its key or authority."""
     found, other = (issue(HOST, b"", now=NOW, validity=VALIDITY) for _ in range(2))

@@ -35,7 +35,9 @@ def writes(*objects: Group | Pod, flavour: str = CRD) -> dict[str, list[str]]:
     assert not isinstance(first, Pod)
     key = view.current_key(TreeKey(flavour, key_of(first)))
     result = update_finalizers(
-        build_context(view, key, now=0.0, timestamp="", partial_after=1.0, scheduler_names=frozenset())
+        build_context(
+            view, key, now=0.0, timestamp="", seconds_since=float, partial_after=1.0, scheduler_names=frozenset()
+        )
     )
     assert all(write.verb is Verb.MERGE and write.unchanged for write in result.writes)
     return {write.target.name: finalizers(write) for write in result.writes}

@@ -173,3 +173,16 @@ def test_a_pod_that_never_preempts_has_no_plan() -> None:
     stage.put(pod("high", cpu=1, priority=9, preemption_policy="Never"))
     found = ask(stage, "pod/default/high")["preemption"]
     assert (found["outcome"], found["evictions"]) == (None, [])
+
+
+def test_a_tree_that_is_placed_between_two_parts_has_no_plan() -> None:
+    """An explanation is made in parts, and the loop goes on between them: nothing is planned for what is placed."""
+    stage = Stage(node("n1", cpu=1), pod("small", cpu=1, node_name="n1", priority=-1), pod("urgent", cpu=1, priority=9))
+    parts = iter(explainer(stage).page("pod/default/urgent").chunks)
+    assert next(parts) == b""
+    stage.put(node("n2", cpu=1))
+    stage.settle()
+    assert stage.bound() == {"small": "n1", "urgent": "n2"}
+    found = json.loads(b"".join(parts))
+    assert (found["preemption"]["outcome"], found["explanation"]["finding"]) == (None, "Impossible")
+    assert found["pod"] == "default/urgent is bound to node n2"

@@ -7,9 +7,9 @@ from cpg_api.core.pod import MIRROR
 from cpg_client.flavours import CRD, NATIVE
 from cpg_engine.testing.builders import composite, metadata, node, pod, pod_group
 from cpg_scheduler.preemption.jobs import EvictUnit, UnitEvicted, UnitFailed
-from cpg_scheduler.preemption.terminating import MAX_CLOCK_SKEW_SECONDS
+from cpg_scheduler.preemption.terminating import MAX_GRACE_PERIOD_SECONDS, OVERDUE_SECONDS
 from cpg_scheduler.testing.preemption_setup import ONGOING, full, gang, low, message, plans, terminating
-from cpg_scheduler.testing.stage import DELETED, DENIED, Stage
+from cpg_scheduler.testing.stage import DENIED, Stage
 
 
 def cordon(stage: Stage, *, is_cordoned: bool) -> None:
@@ -179,30 +179,47 @@ def test_a_victim_that_stays_can_be_chosen_by_the_next_plan() -> None:
     assert left.pods[0].metadata.name in evicted
 
 
-@pytest.mark.parametrize("ahead", [0, 35, 250])
-def test_a_difference_of_clocks_makes_no_pod_overdue(ahead: int) -> None:
-    """The API server says by its clock when a pod should end. Our clock measures how long that is ago."""
-    stage = Stage(*(node(f"n{number}", cpu=2) for number in range(4)), *gang())
-    stage.put(*(low(f"l{number}-{place}", f"n{number}") for number in range(4) for place in range(2)))
-    stage.preemption._terminating._wall = lambda: DELETED.timestamp() + stage.now + ahead
-    stage.victims_linger = True
-    for _ in range(9):
-        stage.settle(3)
-    assert len(stage.evicted) == 2
-    stage.settle(60)
-    assert len(stage.evicted) == 4
-
-
-def test_a_pod_is_overdue_if_the_delay_is_longer_than_clocks_differ() -> None:
-    """Also for a scheduler that has only just seen the pod."""
+@pytest.mark.parametrize("deleted_at", ["2020-01-01T00:00:00Z", "2049-01-01T00:00:00Z"])
+def test_no_difference_of_clocks_makes_a_pod_overdue(deleted_at: str) -> None:
+    """The API server stamps deletions by its clock, and ours may jump. Only our monotonic clock measures the delay."""
     stage = Stage(node("n1", cpu=2), node("n2", cpu=2), *(low(f"dead-{n}") for n in range(2)))
     stage.put(*(low(f"low-{n}", "n2", priority=20) for n in range(2)))
-    stage.victims_linger = True
     for number in range(2):
-        stage.terminate(stage.pod(f"dead-{number}"))
-    stage.now = MAX_CLOCK_SKEW_SECONDS + 1
+        stage.mark_deleted(stage.pod(f"dead-{number}"), deleted_at)
     stage.put(*gang())
+    for _ in range(29):
+        stage.settle(1)
+    assert stage.evicted == []
+    stage.settle(30)
+    assert sorted(stage.evicted) == ["low-0", "low-1"]
+
+
+TEN_YEARS = 10 * 365 * 24 * 3600
+SECONDS_TO_NOTICE = 60
+"""Attempts of a unit that waits for victims are half a minute apart, and a little longer for a gang."""
+
+
+def test_a_plan_waits_for_no_longer_than_the_limit_of_grace_periods() -> None:
+    """Users choose grace periods. After the limit the pod is overdue, and another victim is evicted."""
+    stage = full()
+    stage.put(node("n2", cpu=2), low("endless", "n2", cpu=2))
+    stage.mark_deleted(stage.pod("endless"), "2036-01-01T00:00:00Z", TEN_YEARS)
     stage.settle()
+    assert stage.evicted == []
+    while not stage.evicted and stage.now < TEN_YEARS:
+        stage.settle(10)
+    assert 0 <= stage.now - (MAX_GRACE_PERIOD_SECONDS + OVERDUE_SECONDS) <= SECONDS_TO_NOTICE
+    assert sorted(stage.evicted) == ["low-0", "low-1"]
+
+
+def test_a_grace_period_below_the_limit_is_waited_for() -> None:
+    """The limit shortens no wait that a user has chosen in reason."""
+    stage = full()
+    stage.put(node("n2", cpu=2), low("slow", "n2", cpu=2))
+    stage.mark_deleted(stage.pod("slow"), "2036-01-01T00:00:00Z", 300)
+    while not stage.evicted:
+        stage.settle(10)
+    assert 0 <= stage.now - (300 + OVERDUE_SECONDS) <= SECONDS_TO_NOTICE
     assert sorted(stage.evicted) == ["low-0", "low-1"]
 
 
