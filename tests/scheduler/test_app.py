@@ -11,7 +11,9 @@ from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
 from cpg_client.connection import Connection
 from cpg_client.process import ProcessContext
+from cpg_client.reflector import ReflectorCounts
 from cpg_client.stores import Added, Deleted
+from cpg_client.versions import VersionsWentBackError
 from cpg_client.watch_health import CollectionHealth
 from cpg_engine.testing.builders import node, pod
 from cpg_scheduler import app, reflectors
@@ -21,13 +23,22 @@ from cpg_scheduler.testing.fake_connection import FakeConnection
 
 
 class FakeReflector:
-    """A reflector that has listed everything; its watch may have failed since."""
+    """A reflector that has listed everything; the test says what its watch shows since."""
 
     synced = True
+    listed_since = None
+    version = "7"
 
     def __init__(self) -> None:
-        self.source = SimpleNamespace(path="/all")
+        self.source = SimpleNamespace(path="/all", params={})
         self.health = CollectionHealth("/all", last_heard=0.0)
+        self.counts = ReflectorCounts()
+        self.objects = dict[str, object]()
+        self.relists = 0
+
+    def relist(self) -> None:
+        """Count the requests for a list."""
+        self.relists += 1
 
     async def run(self) -> None:
         """Report no change."""
@@ -39,6 +50,7 @@ class AppFixture:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.api = FakeConnection()
+        self.api.objects["/all"] = {"metadata": {"resourceVersion": "7"}, "items": []}
         self.shell = ProcessContext(settings=SchedulerSettings(), log=structlog.get_logger(), identity="me")
         self.cluster: ReflectedCluster | None = None
         self.watch = FakeReflector()
@@ -117,25 +129,38 @@ async def test_a_standby_does_not_pile_up_events(monkeypatch: pytest.MonkeyPatch
         await leading
 
 
-async def test_a_leader_waits_until_its_watches_have_caught_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After an outage its cache is outdated, so it schedules a moment after its watches have recovered."""
-    monkeypatch.setattr(app, "SECONDS_TO_CATCH_UP", 0.2)
+async def test_a_leader_waits_until_its_cache_is_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its watch has not shown what the previous leader did last. It lists anew, and schedules after that."""
     fixture = AppFixture(monkeypatch)
-    fixture.watch.health.failing_since = 0.0
+    fixture.watch.version = "5"
     async with fixture.block as work:
         await fixture.reflected()
         fixture.put(node("n1", cpu=1), pod("a", cpu=1))
         leading = asyncio.create_task(work())
-        assert await fixture.sent() == []
-        fixture.watch.health.failing_since = None
-        assert await fixture.sent() == []
+        assert (await fixture.sent(), fixture.watch.relists) == ([], 1)
         fixture.put(pod("before", cpu=1, node_name="n1"), node("n2", cpu=1))
+        fixture.watch.version = "8"
         async with asyncio.timeout(5):
             while not await fixture.sent():
                 pass
         assert [write.body["target"]["name"] for write in fixture.api.writes if "binding" in write.path] == ["n2"]
         fixture.shell.stopping.set()
         await leading
+
+
+async def test_a_process_ends_when_versions_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also a standby: what it knows is of another history of the cluster."""
+    fixture = AppFixture(monkeypatch)
+    fixture.watch.version = "9"
+
+    async def lead() -> None:
+        async with fixture.block as work:
+            await fixture.reflected()
+            await work()
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await lead()
+    assert caught.group_contains(VersionsWentBackError, match="/all went back from 9 to 7")
 
 
 async def test_a_process_can_end_before_the_api_server_answers(monkeypatch: pytest.MonkeyPatch) -> None:
