@@ -41,6 +41,8 @@ from cpg_scheduler.inbox import EventInbox
 from cpg_scheduler.observability.metrics import SchedulerMetrics
 from cpg_scheduler.observability.overcommit import OvercommitWatch
 from cpg_scheduler.pages import add_pages, build_metrics
+from cpg_scheduler.preemption.corrections import SECONDS_BETWEEN_CORRECTIONS
+from cpg_scheduler.preemption.events import CorrectionDue
 from cpg_scheduler.preemption.executor import EvictionExecutor
 from cpg_scheduler.preemption.machine import PreemptionMachine
 from cpg_scheduler.queueing.scheduling_queue import SchedulingQueue
@@ -160,11 +162,19 @@ async def _run(
     for found in parts.overcommit.check_all():
         parts.status.write(found)
     tasks.create_task(parts.loop.run(), name="scheduling loop")
+    tasks.create_task(_remind_of_corrections(parts.inbox), name="reminder of corrections")
     tasks.create_task(parts.status.run(), name="status writer")
     tasks.create_task(parts.events.run(), name="event writer")
     await shell.stopping.wait()
     shell.readiness.is_stopping = True
     shell.log.info("ending", pending=len(parts.queue), binding=parts.binder.active)
+
+
+async def _remind_of_corrections(inbox: EventInbox) -> NoReturn:
+    """Have what the API shows of preemptions compared regularly with what is active."""
+    while True:
+        await asyncio.sleep(SECONDS_BETWEEN_CORRECTIONS)
+        inbox.put(CorrectionDue())
 
 
 async def _drain(parts: _Parts) -> NoReturn:
