@@ -59,7 +59,7 @@ async def set_status(testbed: "Testbed", name: str, **status: Any) -> None:
 async def pod_status(testbed: "Testbed", name: str) -> dict[str, Any]:
     """Return the status of a pod."""
     found: dict[str, Any] = msgspec.json.decode(await testbed.connection.get(PODS.path(testbed.namespace, name)))
-    return found["status"] | {"uid": found["metadata"]["uid"]}
+    return {**found["status"], "uid": found["metadata"]["uid"]}
 
 
 async def marks(testbed: "Testbed", *names: str) -> list[str]:
@@ -95,7 +95,7 @@ async def test_a_nomination_is_cleared_though_the_first_writes_fail(testbed: "Te
 
 async def test_a_new_leader_evicts_no_pod_because_of_a_stale_condition(testbed: "Testbed") -> None:
     """An earlier leader has marked a unit and nominated a pod, and could not retract that. There is room elsewhere."""
-    whole = {"disruptionMode": {"all": {}}, "priorityClassName": "low"}
+    whole: dict[str, Any] = {"disruptionMode": {"all": {}}, "priorityClassName": "low"}
     names = [f"whole-{number}" for number in range(4)]
     await testbed.create(
         testbed.group("whole", 4, **whole),
