@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 import structlog
+from msgspec.structs import replace
 
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
@@ -17,9 +18,10 @@ from cpg_client.versions import VersionsWentBackError
 from cpg_client.watch_health import CollectionHealth
 from cpg_engine.testing.builders import node, pod
 from cpg_scheduler import app, reflectors
+from cpg_scheduler.preemption import corrections
 from cpg_scheduler.reflectors import ReflectedCluster
 from cpg_scheduler.settings import SchedulerSettings
-from cpg_scheduler.testing.fake_connection import FakeConnection
+from cpg_scheduler.testing.fake_connection import FakeConnection, SentRequest
 
 
 class FakeReflector:
@@ -78,6 +80,10 @@ class AppFixture:
             change = cast("Any", Added(target.metadata.key, target))
             take(change)
             self.cluster.on_change(change, type(target))
+
+    def patches(self) -> list[SentRequest]:
+        """Return the changes of statuses so far."""
+        return [write for write in self.api.writes if write.method == "PATCH" and write.path.endswith("/status")]
 
     async def sent(self) -> list[str]:
         """Return the paths of the writes after a while, without events."""
@@ -144,6 +150,23 @@ async def test_a_leader_waits_until_its_cache_is_fresh(monkeypatch: pytest.Monke
             while not await fixture.sent():
                 pass
         assert [write.body["target"]["name"] for write in fixture.api.writes if "binding" in write.path] == ["n2"]
+        fixture.shell.stopping.set()
+        await leading
+
+
+async def test_a_leader_repeats_what_the_api_does_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The watch never shows that a nomination was cleared, so the write is repeated."""
+    monkeypatch.setattr(app, "SECONDS_BETWEEN_CORRECTIONS", 0.02)
+    monkeypatch.setattr(corrections, "SECONDS_OF_LATENESS", 0.02)
+    fixture = AppFixture(monkeypatch)
+    async with fixture.block as work:
+        await fixture.reflected()
+        lost = pod("lost", cpu=9)
+        fixture.put(node("n1", cpu=1), replace(lost, status=replace(lost.status, nominated_node_name="n1")))
+        leading = asyncio.create_task(work())
+        async with asyncio.timeout(5):
+            while sum(one.body["status"].get("nominatedNodeName", "") is None for one in fixture.patches()) < 3:
+                await fixture.sent()
         fixture.shell.stopping.set()
         await leading
 

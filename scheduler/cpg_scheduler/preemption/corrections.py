@@ -31,6 +31,8 @@ from cpg_scheduler.preemption.victim_condition import is_evicted_by
 from cpg_scheduler.units import queue_key_of
 
 SECONDS_BETWEEN_CORRECTIONS = 5.0
+SECONDS_OF_LATENESS = 4.0
+"""Seconds for which a watch may be late: a difference is written if it lasts longer."""
 MAX_SECONDS_BETWEEN_WRITES = 300.0
 
 
@@ -87,7 +89,7 @@ class Corrections:
     def _is_due(self, before: dict[_Key, _Difference], key: _Key) -> bool:
         """Note a difference; return whether it is to be written now."""
         now = self._clock()
-        known = before.get(key) or _Difference(now + SECONDS_BETWEEN_CORRECTIONS, SECONDS_BETWEEN_CORRECTIONS)
+        known = before.get(key) or _Difference(now + SECONDS_OF_LATENESS, SECONDS_OF_LATENESS)
         is_due = now >= known.due
         if is_due:
             wait = min(2 * known.wait, MAX_SECONDS_BETWEEN_WRITES)

@@ -109,11 +109,15 @@ async def test_a_new_leader_evicts_no_pod_because_of_a_stale_condition(testbed: 
     for name in names:
         await set_status(testbed, name, conditions=[stamped])
     await set_status(testbed, "high", nominatedNodeName="node-1")
+    group = testbed.pod_groups.path(testbed.namespace, "whole")
+    await testbed.connection.patch(f"{group}/status", {"status": {"conditions": [stamped]}}, MERGE_PATCH)
     testbed.start_replica("--no-leader-elect")
     await testbed.wait_until_bound(5)
 
     async def are_retracted() -> bool:
-        return await marks(testbed, *names) == ["False"] * 4
+        (whole,) = await testbed.list_objects(testbed.pod_groups)
+        said = [one["status"] for one in whole["status"]["conditions"] if one["type"] == "DisruptionTarget"]
+        return await marks(testbed, *names) + said == ["False"] * 5
 
     await testbed.wait_until(are_retracted, 30, "the end of the conditions")
     assert (await testbed.pod_nodes())["high"] == "node-2"
