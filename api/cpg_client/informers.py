@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -45,6 +45,11 @@ class Informers(WatchHealth):
             if len(failures.exceptions) > 1:
                 raise
             raise failures.exceptions[0] from None
+
+    @property
+    def reflectors(self) -> Sequence[Reflector[Any, Any]]:
+        """The reflectors that run."""
+        return tuple(self._reflectors)
 
     def start(self, reflector: Reflector[Any, Any]) -> None:
         """Run another reflector, such as for a resource that the server has only now begun to serve."""

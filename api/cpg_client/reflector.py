@@ -1,11 +1,12 @@
 """LIST and WATCH one resource into a store.
 
 A reflector never gives up. Every failure of the server is followed by a wait and another list, and is reported to
-``on_failure``. The known objects stay in the store meanwhile, and ``health`` shows their age. Only two things end
-``run``: cancellation, and an exception from ``on_change`` or from the projection, which is a bug.
+``on_failure``. The known objects stay in the store meanwhile, and ``health`` shows their age. Three things end
+``run``: cancellation, an exception from ``on_change`` or the projection, which is a bug, and versions that go back.
 
 Lists request the newest state and not a cached one (``resourceVersion=0``): a scheduler that starts after another must
-not see an older state.
+not see an older state. So a list that is older than what was seen before shows that etcd was restored from a backup.
+That ends ``run``, because stores of other collections are void as well.
 
 WatchList streaming (KEP-3157) is not used. It saves memory of the server when thousands of clients start; here are two
 or three, and its initial state would need a second path into the store.
@@ -25,6 +26,7 @@ from cpg_client.errors import ApiError, ClientError
 from cpg_client.listing import pages
 from cpg_client.resources import Resource
 from cpg_client.stores import Change, ObjectStore, StoredObject, Synced
+from cpg_client.versions import VersionsWentBackError, is_older
 from cpg_client.watch_health import CollectionHealth
 from cpg_client.watching import DEFAULT_SETTINGS, WatchHooks, WatchSettings, watch
 
@@ -99,6 +101,12 @@ class Reflector(Generic[T, S]):
         self._settings = settings
         self._store = ObjectStore(source.kind, source.project)
         self._synced = asyncio.Event()
+        self.version = ""
+        """The newest version that a list, an event or a bookmark has shown."""
+        self.listed_since: float | None = None
+        """When the last complete list was begun."""
+        self._watching: asyncio.Timeout | None = None
+        self._must_relist = False
 
     @property
     def objects(self) -> Mapping[str, S]:
@@ -125,15 +133,24 @@ class Reflector(Generic[T, S]):
         while True:
             began = clock()
             try:
-                await self._watch(await self._list())
+                await self._watch_until_relist(await self._list())
+            except VersionsWentBackError:
+                raise
             except ClientError as error:
                 failures = 1 if clock() - began >= _STABLE_SECONDS else failures + 1
                 wait = self._settings.backoff.wait(failures, error)
                 self._failed(error, wait)
                 await self._connection.timing.sleep(wait)
 
+    def relist(self) -> None:
+        """End the watch and list anew; a list that is under way is repeated."""
+        self._must_relist = True
+        if self._watching is not None:
+            self._watching.reschedule(asyncio.get_running_loop().time())
+
     async def _list(self) -> str:
         """Bring the store to the server's state; return its resourceVersion."""
+        self._must_relist, began = False, self._connection.timing.clock()
         found: list[StoredObject[S] | Rejected] = []
         version = ""
         async for page in pages(self._connection, self.source.path, self.source.params):
@@ -142,6 +159,8 @@ class Reflector(Generic[T, S]):
             found.extend(map(self._store.read, page.items))
             version = page.resource_version
             del page  # it would be in memory beside the next one
+        if is_older(version, self.version):
+            raise VersionsWentBackError(self.source.path, self.version, version)
         self.counts.lists += 1
         self._heard()
         for change in self._store.replace(found):
@@ -149,7 +168,21 @@ class Reflector(Generic[T, S]):
         if not self.synced:
             self._synced.set()
             self._on_change(Synced())
+        self.version, self.listed_since = version, began
         return version
+
+    async def _watch_until_relist(self, version: str) -> None:
+        """Follow the changes after a version, until an error or ``relist`` requires a new list."""
+        if self._must_relist:
+            return
+        try:
+            async with asyncio.timeout(None) as self._watching:
+                await self._watch(version)
+        except TimeoutError:
+            if not self._must_relist:
+                raise
+        finally:
+            self._watching = None
 
     async def _watch(self, version: str) -> None:
         """Follow the changes after a version, until an error requires a new list."""
@@ -167,10 +200,11 @@ class Reflector(Generic[T, S]):
                 self._heard()
                 if event.type == "BOOKMARK":
                     self.counts.bookmarks += 1
-                    continue
-                self.counts.events += 1
-                for change in self._store.apply(event):
-                    self._on_change(change)
+                else:
+                    self.counts.events += 1
+                    for change in self._store.apply(event):
+                        self._on_change(change)
+                self.version = event.resource_version
 
     def _heard(self) -> None:
         self.health.record_data(self._connection.timing.clock())

@@ -5,7 +5,8 @@ it, the server restarts. The next request resumes after the version of the last 
 and throttling (429, 503) are retried here without end. All other errors are raised, since they need a new list:
 
 - ``ApiError.is_gone``, as status 410 or as an ERROR event: the version has expired;
-- any other refusal, above all 504 for a version that the server does not have yet, as after the restore of a backup;
+- any other refusal, such as 504 for a version that the server does not have yet. After the restore of a backup of etcd
+  some servers accept such a watch and send nothing; ``freshness`` notices that;
 - ``UnreadableAnswerError``: the line may have been an event, and only a list shows its content.
 
 A line without its newline was cut; it is dropped, and the server sends the event again.

@@ -14,6 +14,7 @@ from cpg_client.connection import Connection
 from cpg_client.endpoint import Endpoint
 from cpg_client.errors import ClientError
 from cpg_client.flavours import FlavourNotServedError, served_flavours
+from cpg_client.freshness import Freshness
 from cpg_client.informers import Informers
 from cpg_client.probe_server import ProbeResponse
 from cpg_client.process import (
@@ -174,7 +175,7 @@ class OperatorRun:
             if await run_until(stopping, self._fill(informers, parts)) is None:
                 return
             self._become_ready(informers, parts)
-            await self._reconcile(connection, kinds, parts)
+            await self._reconcile(connection, kinds, parts, Freshness(connection, informers, self._context.log))
 
     async def _wait_for_kinds(self, connection: Connection) -> Kinds:
         """Return the served kinds, as soon as there are any."""
@@ -222,10 +223,11 @@ class OperatorRun:
 
         self._context.probes.add({"/metrics": with_election_metric(self._context, page)})
 
-    async def _reconcile(self, connection: Connection, kinds: Kinds, parts: Components) -> None:
+    async def _reconcile(self, connection: Connection, kinds: Kinds, parts: Components, freshness: Freshness) -> None:
         """Reconcile and write until stopped or until other kinds are served; then send the pending writes."""
         async with asyncio.TaskGroup() as tasks:
-            others = [tasks.create_task(work) for work in (parts.writer.run(), *self._certify(connection))]
+            works = (parts.writer.run(), freshness.run(), *self._certify(connection))
+            others = [tasks.create_task(work) for work in works]
             reconciling = tasks.create_task(parts.reconciler.run())
             await run_until(self._context.stopping, parts.resync.run(kinds))
             reconciling.cancel()

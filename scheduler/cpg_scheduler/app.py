@@ -14,6 +14,7 @@ from importlib.metadata import version
 from typing import Any, NoReturn
 
 import structlog
+from structlog.typing import FilteringBoundLogger
 
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
@@ -21,6 +22,7 @@ from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_client.connection import Connection
 from cpg_client.endpoint import Endpoint
+from cpg_client.freshness import Freshness
 from cpg_client.informers import Informers
 from cpg_client.process import (
     LeaderWork,
@@ -39,6 +41,8 @@ from cpg_scheduler.inbox import EventInbox
 from cpg_scheduler.observability.metrics import SchedulerMetrics
 from cpg_scheduler.observability.overcommit import OvercommitWatch
 from cpg_scheduler.pages import add_pages, build_metrics
+from cpg_scheduler.preemption.corrections import SECONDS_BETWEEN_CORRECTIONS
+from cpg_scheduler.preemption.events import CorrectionDue
 from cpg_scheduler.preemption.executor import EvictionExecutor
 from cpg_scheduler.preemption.machine import PreemptionMachine
 from cpg_scheduler.queueing.scheduling_queue import SchedulingQueue
@@ -52,8 +56,6 @@ from cpg_scheduler.write_gate import WriteGate
 
 MAX_SECONDS_TO_DRAIN = 10.0
 """Seconds that writes in flight are given at the end."""
-SECONDS_TO_CATCH_UP = 1.0
-"""Seconds after which a watch that had failed has delivered what it missed."""
 REPORTED_KINDS = (Pod, PodGroup, CompositePodGroup)
 
 
@@ -118,7 +120,9 @@ async def _reflect(
         informers.start(reflector)
     shell.readiness.informers = informers
     reflected.set_result(cluster)
-    await watch_kinds(connection, settings, kinds)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(watch_kinds(connection, settings, kinds), name="discovery of kinds")
+        tasks.create_task(Freshness(connection, informers, shell.log).run(), name="check of versions")
 
 
 async def _lead(
@@ -136,7 +140,7 @@ async def _lead(
     try:
         async with asyncio.TaskGroup() as tasks:
             parts = _wire(connection, shell, cluster, tasks)
-            await run_until(ended, _caught_up(informers))
+            await run_until(ended, _catch_up(connection, informers, log))
             log.info(
                 "ready" if informers.synced else "ended early",
                 pods=len(cluster.cache.pods),
@@ -158,11 +162,19 @@ async def _run(
     for found in parts.overcommit.check_all():
         parts.status.write(found)
     tasks.create_task(parts.loop.run(), name="scheduling loop")
+    tasks.create_task(_remind_of_corrections(parts.inbox), name="reminder of corrections")
     tasks.create_task(parts.status.run(), name="status writer")
     tasks.create_task(parts.events.run(), name="event writer")
     await shell.stopping.wait()
     shell.readiness.is_stopping = True
     shell.log.info("ending", pending=len(parts.queue), binding=parts.binder.active)
+
+
+async def _remind_of_corrections(inbox: EventInbox) -> NoReturn:
+    """Have what the API shows of preemptions compared regularly with what is active."""
+    while True:
+        await asyncio.sleep(SECONDS_BETWEEN_CORRECTIONS)
+        inbox.put(CorrectionDue())
 
 
 async def _drain(parts: _Parts) -> NoReturn:
@@ -178,13 +190,10 @@ async def _drain(parts: _Parts) -> NoReturn:
     raise _EndedError
 
 
-async def _caught_up(informers: Informers) -> None:
-    """Wait until everything has been read, including what was missed while a watch had failed."""
+async def _catch_up(connection: Connection, informers: Informers, log: FilteringBoundLogger) -> None:
+    """Wait until the cache has everything that the API server has now, such as the last binds of another leader."""
     await informers.wait_synced()
-    was_well = is_well = not informers.longest_failure(time.monotonic())
-    while not (was_well and is_well):
-        await asyncio.sleep(SECONDS_TO_CATCH_UP)
-        was_well, is_well = is_well, not informers.longest_failure(time.monotonic())
+    await Freshness(connection, informers, log).catch_up()
 
 
 async def _done(future: asyncio.Future[Any]) -> None:

@@ -17,6 +17,7 @@ from cpg_client.reflector import Reflector, Source
 from cpg_client.resources import PODS
 from cpg_client.stores import Added, Change, Deleted, Modified, Rejection, Synced, keep_whole
 from cpg_client.timing import Timing, cancel_and_wait
+from cpg_client.versions import VersionsWentBackError
 
 if TYPE_CHECKING:
     from tests.client.conftest import FakeServer, FakeSleep
@@ -52,11 +53,14 @@ class RunningReflector:
     def __init__(self, connection: Connection, source: Source[Pod, str]) -> None:
         self.changes: list[Change[str]] = []
         self.failures: list[ClientError] = []
+        self.relist_at = ""
         self.reflector = Reflector(connection, source, self._changed, on_failure=self._failed)
         self._more = asyncio.Event()
 
     def _changed(self, change: Change[str]) -> None:
         self.changes.append(change)
+        if isinstance(change, Added) and change.key == self.relist_at:
+            self.reflector.relist()
         self._more.set()
 
     def _failed(self, error: ClientError, _: float) -> None:
@@ -234,6 +238,37 @@ async def test_an_exception_of_a_callback_ends_the_reflector(server: "FakeServer
     async with asyncio.timeout(5):
         with pytest.raises(LookupError, match="cannot handle Synced"):
             await reflector.run()
+
+
+async def test_a_reflector_can_list_anew(server: "FakeServer", connection: Connection) -> None:
+    """The watch ends, the difference is reported, and a request during a list repeats it. That is no failure."""
+    server.answers("GET", PATH, listing(3, pod("a", 1)))
+    server.streams(PATH, end="hold")
+    server.answers("GET", PATH, listing(4, pod("b", 4)))
+    server.answers("GET", PATH, listing(5, pod("c", 5)))
+    server.streams(PATH, line("ADDED", pod("d", 6)), end="hold")
+    async with reflecting(connection) as it:
+        await it.reflector.wait_synced()
+        while not it.reflector.counts.watches:  # noqa: ASYNC110  # another task's doing
+            await asyncio.sleep(0.001)
+        it.relist_at = "ns/b"
+        it.reflector.relist()
+        await it.until(lambda: "ns/d" in it.reflector.objects)
+        assert (list(it.reflector.objects), it.failures) == (["ns/c", "ns/d"], [])
+
+
+async def test_a_list_that_is_older_than_before_ends_the_reflector(
+    server: "FakeServer", connection: Connection
+) -> None:
+    """Etcd was restored from a backup. Nothing of that list comes into the store."""
+    server.answers("GET", PATH, listing(7, pod("a", 1)))
+    server.streams(PATH, line("ERROR", {"kind": "Status", "code": 410}))
+    server.answers("GET", PATH, listing(3))
+    reflector = Reflector(connection, SOURCE, lambda _: None)
+    async with asyncio.timeout(5):
+        with pytest.raises(VersionsWentBackError, match="went back from 7 to 3"):
+            await reflector.run()
+    assert list(reflector.objects) == ["ns/a"]
 
 
 async def test_failures_need_no_callback(server: "FakeServer", connection: Connection) -> None:

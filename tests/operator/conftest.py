@@ -50,6 +50,10 @@ class FakeApi:
         self._loop.run_until_complete(self._end())
         self._loop.close()
 
+    def restore(self) -> None:
+        """Count versions anew, as after the restore of a backup of etcd; no watch shows that."""
+        self._versions = itertools.count(1)
+
     def stop(self) -> None:
         """End all watches and the server."""
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import kopf
 import pytest
 
+from cpg_client import freshness
 from cpg_client.endpoint import Endpoint
 from cpg_client.leader_election import LeadershipLostError
 from cpg_client.process import ProcessContext
 from cpg_client.resources import CPG_POD_GROUPS, CPG_WORKLOADS
 from cpg_client.timing import Timing
+from cpg_client.versions import VersionsWentBackError
 from cpg_lab import probing
 from cpg_lab.ports import LOOPBACK, free_port
 from cpg_operator import app
@@ -152,6 +154,24 @@ async def test_a_lost_lease_ends_the_process(api: "FakeApi", endpoint: Endpoint)
     with pytest.raises(ExceptionGroup) as caught:
         await lose_lease()
     assert caught.group_contains(LeadershipLostError)
+
+
+async def test_versions_that_go_back_end_the_process(
+    api: "FakeApi", endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after the restore of a backup of etcd: the view is void, and a new process reads everything."""
+    monkeypatch.setattr(freshness, "SECONDS_BETWEEN_CHECKS", 0.2)
+    monkeypatch.setattr(freshness, "SECONDS_AFTER_FAILURE", 0.1)
+
+    async def restore() -> None:
+        async with operating(endpoint) as operator:
+            await operator.until_ready()
+            api.restore()
+            await until(operator.task.done)
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await restore()
+    assert caught.group_contains(VersionsWentBackError)
 
 
 class FakeTiming:

@@ -6,28 +6,41 @@ from typing import Any, cast
 
 import pytest
 import structlog
+from msgspec.structs import replace
 
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
 from cpg_client.connection import Connection
 from cpg_client.process import ProcessContext
+from cpg_client.reflector import ReflectorCounts
 from cpg_client.stores import Added, Deleted
+from cpg_client.versions import VersionsWentBackError
 from cpg_client.watch_health import CollectionHealth
 from cpg_engine.testing.builders import node, pod
 from cpg_scheduler import app, reflectors
+from cpg_scheduler.preemption import corrections
 from cpg_scheduler.reflectors import ReflectedCluster
 from cpg_scheduler.settings import SchedulerSettings
-from cpg_scheduler.testing.fake_connection import FakeConnection
+from cpg_scheduler.testing.fake_connection import FakeConnection, SentRequest
 
 
 class FakeReflector:
-    """A reflector that has listed everything; its watch may have failed since."""
+    """A reflector that has listed everything; the test says what its watch shows since."""
 
     synced = True
+    listed_since = None
+    version = "7"
 
     def __init__(self) -> None:
-        self.source = SimpleNamespace(path="/all")
+        self.source = SimpleNamespace(path="/all", params={})
         self.health = CollectionHealth("/all", last_heard=0.0)
+        self.counts = ReflectorCounts()
+        self.objects = dict[str, object]()
+        self.relists = 0
+
+    def relist(self) -> None:
+        """Count the requests for a list."""
+        self.relists += 1
 
     async def run(self) -> None:
         """Report no change."""
@@ -39,6 +52,7 @@ class AppFixture:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.api = FakeConnection()
+        self.api.objects["/all"] = {"metadata": {"resourceVersion": "7"}, "items": []}
         self.shell = ProcessContext(settings=SchedulerSettings(debug_port=0), log=structlog.get_logger(), identity="me")
         self.cluster: ReflectedCluster | None = None
         self.watch = FakeReflector()
@@ -66,6 +80,10 @@ class AppFixture:
             change = cast("Any", Added(target.metadata.key, target))
             take(change)
             self.cluster.on_change(change, type(target))
+
+    def patches(self) -> list[SentRequest]:
+        """Return the changes of statuses so far."""
+        return [write for write in self.api.writes if write.method == "PATCH" and write.path.endswith("/status")]
 
     async def sent(self) -> list[str]:
         """Return the paths of the writes after a while, without events."""
@@ -117,25 +135,55 @@ async def test_a_standby_does_not_pile_up_events(monkeypatch: pytest.MonkeyPatch
         await leading
 
 
-async def test_a_leader_waits_until_its_watches_have_caught_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After an outage its cache is outdated, so it schedules a moment after its watches have recovered."""
-    monkeypatch.setattr(app, "SECONDS_TO_CATCH_UP", 0.2)
+async def test_a_leader_waits_until_its_cache_is_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its watch has not shown what the previous leader did last. It lists anew, and schedules after that."""
     fixture = AppFixture(monkeypatch)
-    fixture.watch.health.failing_since = 0.0
+    fixture.watch.version = "5"
     async with fixture.block as work:
         await fixture.reflected()
         fixture.put(node("n1", cpu=1), pod("a", cpu=1))
         leading = asyncio.create_task(work())
-        assert await fixture.sent() == []
-        fixture.watch.health.failing_since = None
-        assert await fixture.sent() == []
+        assert (await fixture.sent(), fixture.watch.relists) == ([], 1)
         fixture.put(pod("before", cpu=1, node_name="n1"), node("n2", cpu=1))
+        fixture.watch.version = "8"
         async with asyncio.timeout(5):
             while not await fixture.sent():
                 pass
         assert [write.body["target"]["name"] for write in fixture.api.writes if "binding" in write.path] == ["n2"]
         fixture.shell.stopping.set()
         await leading
+
+
+async def test_a_leader_repeats_what_the_api_does_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The watch never shows that a nomination was cleared, so the write is repeated."""
+    monkeypatch.setattr(app, "SECONDS_BETWEEN_CORRECTIONS", 0.02)
+    monkeypatch.setattr(corrections, "SECONDS_OF_LATENESS", 0.02)
+    fixture = AppFixture(monkeypatch)
+    async with fixture.block as work:
+        await fixture.reflected()
+        lost = pod("lost", cpu=9)
+        fixture.put(node("n1", cpu=1), replace(lost, status=replace(lost.status, nominated_node_name="n1")))
+        leading = asyncio.create_task(work())
+        async with asyncio.timeout(5):
+            while sum(one.body["status"].get("nominatedNodeName", "") is None for one in fixture.patches()) < 3:
+                await fixture.sent()
+        fixture.shell.stopping.set()
+        await leading
+
+
+async def test_a_process_ends_when_versions_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also a standby: what it knows is of another history of the cluster."""
+    fixture = AppFixture(monkeypatch)
+    fixture.watch.version = "9"
+
+    async def lead() -> None:
+        async with fixture.block as work:
+            await fixture.reflected()
+            await work()
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await lead()
+    assert caught.group_contains(VersionsWentBackError, match="/all went back from 9 to 7")
 
 
 async def test_a_process_can_end_before_the_api_server_answers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ from cpg_scheduler.cache.assumed import AssumedPods, BindsInFlight
 from cpg_scheduler.cache.budgets import Budgets
 from cpg_scheduler.cache.events import ClusterEvents, EventCollector
 from cpg_scheduler.cache.groups import GroupCache
+from cpg_scheduler.cache.marks import PreemptionMarks
 from cpg_scheduler.cache.pods import PodCache
 from cpg_scheduler.cache.relevance import new_state, node_change_matters, old_state, pod_change_matters
 from cpg_scheduler.cache.reservations import Reservation, Reservations
@@ -62,6 +63,7 @@ class ClusterCache:
         self.pods, self.stores, self.workloads = self._pods.by_uid, self._groups.stores, self._groups.workloads
         self.priority_classes = self._groups.priority_classes
         self.budgets = Budgets()
+        self.marks = PreemptionMarks()
         self.reservations = Reservations(snapshot.ledger, self.events)
         self.victims = Victims(snapshot.ledger, self._pods, self._groups, self.events)
         self.storage = StorageCache(snapshot.ledger.storage, self.events)
@@ -110,7 +112,12 @@ class ClusterCache:
 
     def on_group(self, flavour: str) -> Callable[[Change[Group]], None]:
         """Return the handler of changes of the groups of a flavour."""
-        return lambda change: self.victims.regroup(self._groups.on_group(flavour, change))
+
+        def on_change(change: Change[Group]) -> None:
+            self.marks.replace_group(flavour, old_state(change), new_state(change))
+            self.victims.regroup(self._groups.on_group(flavour, change))
+
+        return on_change
 
     def on_workload(self, flavour: str) -> Callable[[Change[Workload]], None]:
         """Return the handler of changes of the Workloads of a flavour."""
@@ -212,6 +219,7 @@ class ClusterCache:
         if (known := new or old) is not None and self.is_writable(known):
             self.victims.replace_pod(old, new)
         self.budgets.replace_pod(old, new)
+        self.marks.replace_pod(old, new)
         self._reserve_foreign(old, new)
         if is_own_decision or not (old is None or new is None or pod_change_matters(old, new, ledger.asked_labels)):
             return

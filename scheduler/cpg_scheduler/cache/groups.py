@@ -111,14 +111,23 @@ class GroupCache:
             key = parent_of(found[key])
         return tuple(found.values())
 
+    def lacks_objects(self, leaf: GroupKey, ancestry: Sequence[Group]) -> bool:
+        """Return whether an object is missing that a PodGroup or one of its ancestors names, or the PodGroup itself."""
+        if not ancestry or parent_of(ancestry[-1]) is not None:
+            return True
+        workloads = self.workloads[self._flavour_of(leaf)]
+        named = ((one.metadata.namespace, one.spec.workload_ref) for one in ancestry)
+        return any(ref is not None and (namespace, ref.workload_name) not in workloads for namespace, ref in named)
+
     def descendants_of(self, group: GroupKey, leaf: GroupKey) -> list[Group]:
-        """Return a group and all groups below it, in the flavour that has this leaf."""
+        """Return a group and all groups below it, in the flavour that has this leaf; without deleted ones."""
         forest = self.stores[self._flavour_of(leaf)].forest
         found: dict[GroupKey, Group] = {}
         waiting = [group]
         while waiting:
             key = waiting.pop()
-            found[key] = forest.groups[key]
+            if key in forest.groups:
+                found[key] = forest.groups[key]
             waiting.extend(sorted(forest.children.get(key, set()) - found.keys(), reverse=True))
         return list(found.values())
 

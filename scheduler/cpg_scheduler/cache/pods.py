@@ -32,6 +32,10 @@ class PodCache:
             return None
         return GroupKey(PodGroup.kind, pod.metadata.namespace, group)
 
+    def names_unserved_group(self, pod: Pod) -> bool:
+        """Return whether a pod names a PodGroup, and the API server serves no groups."""
+        return not self._groups_served and membership(pod).group is not None
+
     def members(self, group: GroupKey) -> Iterable[Pod]:
         """Return the pods that name a PodGroup."""
         return self._members.get(group, {}).values()

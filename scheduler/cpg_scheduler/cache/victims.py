@@ -1,6 +1,8 @@
 """The pods that preemption could evict, in the units in which they are evicted.
 
 The victim unit of a pod is its highest known ancestor with disruption mode ``all``; without one, it is the pod alone.
+An ancestor or template that is deleted while pods of it run still counts. Where no groups are served at all, pods that
+name one are no victims. So the removal of the CRDs does not have gangs evicted pod by pod.
 Its priority is the highest of its running pods, which admission has resolved from real priority classes. A number in
 the spec of a group counts for nothing here: users can write any. Pods of all schedulers are victims; terminating pods
 are not.
@@ -46,6 +48,8 @@ class Victims:
         self._groups = groups
         self._events = events
         self._members: dict[GroupKey, dict[str, Pod]] = {}
+        self._last_tops: dict[GroupKey, Group] = {}
+        """The group that the pods of each PodGroup are evicted with; it may have been deleted since."""
         self._parts: dict[int, dict[PartName, _Part]] = {}
         """The parts by priority, then by name."""
         self._priorities_of: dict[PartName, list[int]] = {}
@@ -67,11 +71,11 @@ class Victims:
         """Put the new state of a pod in place of the old one."""
         if old is not None:
             self._terminating.pop(old.metadata.uid, None)
-            if _is_evictable(old):
+            if self._is_evictable(old):
                 self._remove(old)
         if new is not None and _is_terminating(new):
             self._terminating[new.metadata.uid] = new
-        if new is not None and _is_evictable(new):
+        if new is not None and self._is_evictable(new):
             self._add(new)
 
     def regroup(self, units: Iterable[UnitKey]) -> None:
@@ -195,17 +199,18 @@ class Victims:
             self._stale.add(group)
             return
         del self._members[group]
+        self._last_tops.pop(group, None)
         self._stale.discard(group)
         self._remove_parts(group)
 
     def _put_group(self, leaf: GroupKey, pods: Collection[Pod]) -> None:
-        whole = [group for group in self._groups.ancestry_of(leaf) if _is_disrupted_whole(group)]
-        if not whole:
+        top = self._top_of(leaf)
+        if top is None:
             for priority in {pod.spec.priority or 0 for pod in pods}:
                 equal = [pod for pod in pods if (pod.spec.priority or 0) == priority]
                 self._put_part(leaf, priority, _Part(tuple(_pod_unit(pod, priority) for pod in equal)))
             return
-        top, priority = whole[-1], max(pod.spec.priority or 0 for pod in pods)
+        priority = max(pod.spec.priority or 0 for pod in pods)
         unit = VictimUnit(
             key=key_of(top),
             priority=priority,
@@ -213,6 +218,22 @@ class Victims:
             pods=tuple(pod.metadata.uid for pod in pods),
         )
         self._put_part(leaf, priority, _Part((unit,), whole=(top.metadata.uid, key_of(top))))
+
+    def _top_of(self, leaf: GroupKey) -> Group | None:
+        """Return the group that the pods of a PodGroup are evicted with as a whole, or None."""
+        ancestry = self._groups.ancestry_of(leaf)
+        whole = [group for group in ancestry if _is_disrupted_whole(group)]
+        last, top = self._last_tops.pop(leaf, None), whole[-1] if whole else None
+        if last is not None and self._groups.lacks_objects(leaf, ancestry):
+            top = last
+        if top is not None:
+            self._last_tops[leaf] = top
+        return top
+
+    def _is_evictable(self, pod: Pod) -> bool:
+        """Return whether a pod runs, deleting it would free room, and its unit can be known."""
+        is_running = bool(pod.spec.node_name) and not pod.is_terminal and not pod.is_terminating
+        return is_running and not pod.is_mirror and not self._pods.names_unserved_group(pod)
 
     def _put_part(self, name: PartName, priority: int, part: _Part) -> None:
         self._parts.setdefault(priority, {})[name] = part
@@ -237,11 +258,6 @@ class Victims:
         elif self._priority_of_whole(whole) < before:
             self._fallen[whole] = max(before, self._fallen.get(whole, before))
             self._has_regrouped = True
-
-
-def _is_evictable(pod: Pod) -> bool:
-    """Return whether a pod has a node, neither terminates nor has ended, and deleting it would free room."""
-    return bool(pod.spec.node_name) and not pod.is_terminal and not pod.is_terminating and not pod.is_mirror
 
 
 def _is_terminating(pod: Pod) -> bool:

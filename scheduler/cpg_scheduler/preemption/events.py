@@ -27,6 +27,10 @@ class BindsFailed(Struct, frozen=True):
     nodes: Mapping[str, str]
 
 
+class CorrectionDue(Struct, frozen=True):
+    """It is time to compare what the API shows of preemptions with what is active."""
+
+
 class UnitInadmissible(Struct, frozen=True):
     """A unit cannot be attempted any more."""
 

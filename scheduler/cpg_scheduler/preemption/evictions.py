@@ -6,7 +6,7 @@ forbids it for a namespace. A unit that stalls, since its requests keep failing,
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count
 
 from msgspec import Struct, field
@@ -76,6 +76,17 @@ class Evictions:
     def get(self, job_id: int) -> JobProgress:
         """Return how far a job has come."""
         return self._jobs[job_id]
+
+    def pods(self) -> frozenset[str]:
+        """Return the victims, by UID, of all jobs that have not ended."""
+        return frozenset(pod.metadata.uid for victim in self._victims() for pod in victim.pods)
+
+    def groups(self) -> frozenset[str]:
+        """Return the groups, by UID, that jobs that have not ended evict as a whole."""
+        return frozenset(group.metadata.uid for victim in self._victims() for group in victim.groups)
+
+    def _victims(self) -> Iterator[Victim]:
+        return (victim for progress in self._jobs.values() for victim in progress.job.victims)
 
     def is_preparing(self, job_id: int) -> bool:
         """Return whether the executor may still be nominating pods for a job."""

@@ -46,7 +46,8 @@ from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.observability.metrics import SchedulerMetrics
 from cpg_scheduler.preemption.active import ActivePreemptions
 from cpg_scheduler.preemption.assignments import Assignments
-from cpg_scheduler.preemption.events import BindsFailed, PodsAssumed, PodsPlaced, UnitInadmissible
+from cpg_scheduler.preemption.corrections import Corrections
+from cpg_scheduler.preemption.events import BindsFailed, CorrectionDue, PodsAssumed, PodsPlaced, UnitInadmissible
 from cpg_scheduler.preemption.evictions import Evictions, JobProgress
 from cpg_scheduler.preemption.jobs import (
     CancelJob,
@@ -85,7 +86,9 @@ from cpg_scheduler.preemption.validate import (
 )
 from cpg_scheduler.units import SchedulableUnit, pending_pods
 
-PreemptionEvent: TypeAlias = ClusterEvents | PodsPlaced | PodsAssumed | BindsFailed | UnitInadmissible | ExecutorEvent
+PreemptionEvent: TypeAlias = (
+    ClusterEvents | PodsPlaced | PodsAssumed | BindsFailed | UnitInadmissible | CorrectionDue | ExecutorEvent
+)
 
 
 class PreemptionMachine:
@@ -114,6 +117,9 @@ class PreemptionMachine:
         self._planner = Planner(cache, self._active, self._terminating, options=options, clock=clock)
         self._lifecycle = Lifecycle(cache, self._active, self._terminating, self._evictions, self._outbox, log=log)
         self._recovery = Recovery(cache, self._active, self._lifecycle, self._evictions, self._outbox, log=log)
+        self._corrections = Corrections(
+            cache, self._active, self._terminating, self._evictions, self._outbox, clock=clock
+        )
         self._assignments = Assignments(
             cache, self._active, self._lifecycle, self._planner, self._recovery, self._outbox
         )
@@ -160,6 +166,8 @@ class PreemptionMachine:
                 self._assignments.on_binds_failed(event.unit, event.nodes)
             case UnitInadmissible():
                 self._end(event.unit)
+            case CorrectionDue():
+                self._corrections.run()
             case _:
                 self._on_outcome(event)
         return self._instructions()

@@ -1,20 +1,24 @@
 """Recovery: what the API shows of the preemptions of a previous leader, and how they continue.
 
 The preemptor's pods are nominated, and the condition of each victim names the preemptor. Victims that terminate already
-are waited for. Some pods of a unit that is evicted as a whole may have ended without a trace. So a unit with any marked
-pod counts as started, and is completed. Marked pods that are units by themselves stay.
+are waited for. A unit that is evicted as a whole is completed if it has lost a pod: a marked pod terminates, a group
+has fewer pods than its minimum, or a pod is newer than the marks. A mark alone is no reason, because the retraction of
+a broken plan may have failed. So a unit with all of its pods stays, as marked pods do that are units by themselves.
+Their marks are retracted, and a plan is made anew. A unit with more pods than its minimum that has lost some without
+any trace stays as well.
 
-If the preemptor is gone, a unit is completed only if all of its pods have been marked. Otherwise no pod of it can have
-been deleted, so its eviction would be in vain.
+If the preemptor is gone, all pods of the unit must have been marked, too. Otherwise we cannot have deleted any of them,
+so the eviction of the others would be in vain.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from structlog.typing import FilteringBoundLogger
 
 from cpg_api.core.pod import Pod
-from cpg_api.scheduling.forest import Group
+from cpg_api.scheduling.forest import Group, key_of
+from cpg_api.scheduling.podgroup import PodGroup
 from cpg_engine.gangs.unit import POD
 from cpg_engine.preemption.values import VictimUnit
 from cpg_scheduler.cache.cluster import ClusterCache
@@ -28,7 +32,7 @@ from cpg_scheduler.preemption.outbox import Outbox
 from cpg_scheduler.preemption.states import ActivePreemption, Trigger
 from cpg_scheduler.preemption.validate import takes
 from cpg_scheduler.preemption.victim_condition import is_victim_of, preemptor_in, victim_condition
-from cpg_scheduler.units import SchedulableUnit, build_unit, queue_key_of
+from cpg_scheduler.units import SchedulableUnit, build_unit, members_of, queue_key_of
 
 HIGHEST_PRIORITY = 1 << 31
 """Above every priority."""
@@ -90,7 +94,7 @@ class Recovery:
         if found.started:
             self._evictions.start(preemption.preemptor, found.started, preemption=preemption, is_resumed=True)
         if found.staying or not all(takes(self._cache, node, uid) for uid, node in nodes.items()):
-            self._lifecycle.break_off(preemption, "it was interrupted before all of its victims had been marked")
+            self._lifecycle.break_off(preemption, "it was interrupted before all of its victims had been started")
 
     def _complete(self, found: "OrphanedPreemption") -> None:
         """Complete the units that were started for a preemptor that is gone."""
@@ -137,7 +141,7 @@ def recovered(
     preemptor = Preemptor.of(unit)
     marked = {uid: pod for uid, pod in cache.pods.items() if is_victim_of(pod, preemptor.uid) and _has_room(pod)}
     terminating = {uid for uid, pod in marked.items() if pod.is_terminating}
-    units = _marked_units(cache, unit.priority, marked)
+    units = [one for one in _marked_units(cache, unit.priority, marked) if _has_lost_pods(cache, one, marked)]
     victims = terminating.union(*(victim.pods for victim in units))
     preemption = ActivePreemption(
         unit=key,
@@ -168,9 +172,10 @@ def orphaned(cache: ClusterCache, active: Collection[str]) -> list[OrphanedPreem
 
 
 def _orphaned(cache: ClusterCache, preemptor: Preemptor, marked: Mapping[str, Pod]) -> OrphanedPreemption:
-    units = [(unit, [cache.pods[uid] for uid in unit.pods]) for unit in _marked_units(cache, HIGHEST_PRIORITY, marked)]
-    started = [[pod for pod in pods if not pod.is_terminating] for _, pods in units if _may_have_started(pods, marked)]
-    dropped = [unit for unit, pods in units if not _may_have_started(pods, marked)]
+    units = _marked_units(cache, HIGHEST_PRIORITY, marked)
+    begun = [unit for unit in units if _may_have_started(cache, unit, marked) and _has_lost_pods(cache, unit, marked)]
+    started = [[pod for uid in unit.pods if not (pod := cache.pods[uid]).is_terminating] for unit in begun]
+    dropped = [unit for unit in units if unit not in begun]
     groups = [group for unit in dropped for group in cache.victims.groups_of(unit) if is_disrupted(group)]
     evicted = {pod.metadata.uid for pods in started for pod in pods}
     staying = [pod for uid, pod in marked.items() if uid not in evicted and not pod.is_terminating]
@@ -188,11 +193,35 @@ def _marked_units(cache: ClusterCache, below: int, marked: Mapping[str, Pod]) ->
     return [unit for unit in units if unit.key.kind != POD and not marked.keys().isdisjoint(unit.pods)]
 
 
-def _may_have_started(pods: Collection[Pod], marked: Mapping[str, Pod]) -> bool:
+def _may_have_started(cache: ClusterCache, unit: VictimUnit, marked: Mapping[str, Pod]) -> bool:
     """Return whether all pods had been marked that belonged to a unit then: later ones do not count."""
-    conditions = [found for pod in pods if pod.metadata.uid in marked and (found := victim_condition(pod)) is not None]
-    since = min(filter(None, (found.last_transition_time for found in conditions)), default=NEVER)
-    return all(
-        pod.metadata.uid in marked or pod.is_terminating or (pod.metadata.creation_timestamp or "") >= since
-        for pod in pods
-    )
+    since = _marked_since(unit, marked)
+    return all(uid in marked or pod.is_terminating or _is_newer(pod, since) for uid, pod in _pods_of(cache, unit))
+
+
+def _has_lost_pods(cache: ClusterCache, unit: VictimUnit, marked: Mapping[str, Pod]) -> bool:
+    """Return whether the present pods of a unit show that some have ended, or are ending, since it was marked."""
+    since, flavour = _marked_since(unit, marked), cache.unit_of(cache.pods[unit.pods[0]]).flavour
+    for group in cache.victims.groups_of(unit):
+        if not isinstance(group, PodGroup):
+            continue
+        members = list(cache.members(flavour, key_of(group)))
+        if any(_is_newer(pod, since) or (pod.metadata.uid in marked and pod.is_terminating) for pod in members):
+            return True
+        if 0 < len(members_of(cache, flavour, key_of(group)).scheduled) < group.minimum:
+            return True
+    return False
+
+
+def _pods_of(cache: ClusterCache, unit: VictimUnit) -> Iterator[tuple[str, Pod]]:
+    return ((uid, cache.pods[uid]) for uid in unit.pods)
+
+
+def _marked_since(unit: VictimUnit, marked: Mapping[str, Pod]) -> str:
+    """Return when the first pod of a unit was marked."""
+    conditions = (victim_condition(marked[uid]) for uid in unit.pods if uid in marked)
+    return min((one.last_transition_time for one in conditions if one and one.last_transition_time), default=NEVER)
+
+
+def _is_newer(pod: Pod, since: str) -> bool:
+    return (pod.metadata.creation_timestamp or "") >= since

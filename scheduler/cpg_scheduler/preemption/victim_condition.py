@@ -3,7 +3,7 @@
 from cpg_api.conditions import find_condition
 from cpg_api.core.pod import Pod, PodCondition
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
-from cpg_api.scheduling.forest import GroupKey
+from cpg_api.scheduling.forest import Group, GroupKey
 from cpg_api.scheduling.names import DISRUPTION_TARGET
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_engine.gangs.unit import POD
@@ -31,6 +31,12 @@ def is_victim_of(pod: Pod, preemptor_uid: str) -> bool:
     """Return whether a pod is a victim of that preemptor."""
     condition = victim_condition(pod)
     return condition is not None and condition.message.endswith(f" {preemptor_uid}")
+
+
+def is_evicted_by(scheduler_name: str, target: Pod | Group) -> bool:
+    """Return whether a pod or group says that the scheduler of this name evicts it."""
+    condition = find_condition(target.status.conditions or (), DISRUPTION_TARGET)
+    return condition is not None and is_disrupted(target) and condition.message.startswith(f"{scheduler_name}: ")
 
 
 def preemptor_in(scheduler_name: str, message: str) -> Preemptor | None:

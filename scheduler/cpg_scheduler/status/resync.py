@@ -11,10 +11,9 @@ A tree of another scheduler gets no conditions, except that we take back the evi
 
 from collections.abc import Callable, Iterable
 
-from cpg_api.conditions import find_condition
 from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import Group, GroupKey, key_of
-from cpg_api.scheduling.names import DISRUPTION_TARGET, REASON_PENDING
+from cpg_api.scheduling.names import REASON_PENDING
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_engine.cycle import decide
 from cpg_engine.gangs.search import SearchOptions
@@ -23,6 +22,7 @@ from cpg_scheduler.cache.cluster import SINGLE_POD, ClusterCache
 from cpg_scheduler.cache.conditions import is_disrupted
 from cpg_scheduler.inadmissible import Inadmissible
 from cpg_scheduler.keys import UnitKey
+from cpg_scheduler.preemption.victim_condition import is_evicted_by
 from cpg_scheduler.queueing.hints import FailedAttempt
 from cpg_scheduler.status.conditions import condition_of
 from cpg_scheduler.status.updates import (
@@ -106,7 +106,7 @@ class TreeStatus:
         groups = groups_of(self._cache, key)
         found = [group for group in groups if is_disrupted(group)]
         if found and self._is_foreign(key):
-            found = [group for group in found if self._is_evicted_by_us(group)]
+            found = [group for group in found if is_evicted_by(self._cache.scheduler_name, group)]
         if not found or any(is_disrupted(pod) or self._awaits(pod) for pod in self._members(key, groups)):
             return []
         placed = self.placed_groups(key)
@@ -139,10 +139,6 @@ class TreeStatus:
 
     def _is_uncertain(self, uid: str) -> bool:
         return uid in self._cache.assumed and uid in self._cache.binds_in_flight
-
-    def _is_evicted_by_us(self, group: Group) -> bool:
-        condition = find_condition(group.status.conditions, DISRUPTION_TARGET)
-        return condition is not None and condition.message.startswith(f"{self._cache.scheduler_name}: ")
 
 
 def _is_open(group: Group) -> bool:

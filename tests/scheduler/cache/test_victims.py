@@ -122,10 +122,13 @@ def test_a_group_may_leave_its_disruption_mode_to_its_template() -> None:
     whole = replace(leaf_template("pg"), disruption_mode=disruption(all_=True))
     stage.put(workload([whole]))
     assert units(stage) == {"PodGroup default/pg": ["a", "b"]}
+    stage.delete(workload([whole]))
+    stage.delete(bare(pod_group("pg", workload="w")))
+    assert units(stage) == {"PodGroup default/pg": ["a", "b"]}
 
 
 def test_a_unit_changes_with_its_ancestors() -> None:
-    """Groups are created and deleted while their pods run; the highest ancestor that exists counts."""
+    """Groups are created while their pods run; the highest ancestor counts, also after its deletion."""
     stage = Stage(node("n1"), runs("a", "pg", priority=5), runs("b", "pg", priority=6))
     assert units(stage, 6) == {"Pod default/a": ["a"]}
     root = composite("root", all_=True)
@@ -135,6 +138,8 @@ def test_a_unit_changes_with_its_ancestors() -> None:
     assert units(stage, 6) == {}
     assert units(stage) == {"CompositePodGroup default/root": ["a", "b"]}
     stage.delete(root)
+    assert units(stage) == {"CompositePodGroup default/root": ["a", "b"]}
+    stage.put(pod_group("pg"))
     assert units(stage, 6) == {"Pod default/a": ["a"]}
 
 
@@ -193,3 +198,46 @@ def test_victims_are_looked_up_quickly_among_many_pods() -> None:
     found: tuple[VictimUnit, ...] = stage.cache.victims.units(10)
     assert len(found) == 200 + 2001 + 1000
     assert time.perf_counter() - began < 0.02
+
+
+def whole_tree(stage: Stage) -> None:
+    """Create a tree that is evicted as a whole, with a running pod in each of two groups."""
+    stage.put(composite("root", all_=True), *(pod_group(name, parent="root") for name in ("a", "b")))
+    stage.put(runs("a-0", "a", priority=1), runs("b-0", "b", priority=2))
+
+
+@pytest.mark.parametrize("deleted", [("root",), ("a",), ("b", "a"), ("root", "a", "b"), ("a", "b", "root")])
+def test_a_unit_stays_whole_when_its_groups_are_deleted(deleted: tuple[str, ...]) -> None:
+    """As when the CRDs are removed: its pods are never evicted one by one, and more pods change nothing."""
+    stage = Stage(node("n1", cpu=9))
+    whole_tree(stage)
+    whole = {"CompositePodGroup default/root": ["a-0", "b-0"]}
+    assert units(stage) == whole
+    for name in deleted:
+        stage.delete(composite("root") if name == "root" else pod_group(name))
+        assert units(stage) == whole
+    stage.put(runs("a-1", "a", priority=1))
+    (unit,) = stage.cache.victims.units(ABOVE_ALL)
+    assert (unit.priority, len(unit.pods)) == (2, 3)
+    assert {group.metadata.name for group in stage.cache.victims.groups_of(unit)}.isdisjoint(deleted)
+
+
+def test_a_deleted_group_is_forgotten_with_its_last_running_pod() -> None:
+    """Later pods that name it are single pods; a group that is created again counts as it is."""
+    stage = Stage(node("n1", cpu=9), pod_group("a", all_=True), runs("a-0", "a"), pod_group("b", all_=True))
+    stage.put(runs("b-0", "b"), runs("b-1", "b"))
+    assert units(stage) == {"PodGroup default/a": ["a-0"], "PodGroup default/b": ["b-0", "b-1"]}
+    stage.delete(pod_group("a"), stage.pod("a-0"), pod_group("b"))
+    stage.put(runs("a-1", "a"), pod_group("b"))
+    assert units(stage) == {f"Pod default/{name}": [name] for name in ("a-1", "b-0", "b-1")}
+
+
+def test_pods_of_groups_are_no_victims_where_no_groups_are_served() -> None:
+    """Their units cannot be known. Pods without a group are victims, and terminating pods still count as such."""
+    stage = Stage(node("n1", cpu=9), flavours=())
+    stage.put(runs("a-0", "a"), runs("a-1", "a"), runs("single"))
+    assert units(stage) == {"Pod default/single": ["single"]}
+    stage.victims_linger = True
+    stage.terminate(stage.pod("a-0"))
+    assert list(stage.cache.victims.terminating) == ["uid-default-a-0"]
+    stage.delete(stage.pod("a-1"))

@@ -225,13 +225,17 @@ def test_a_grace_period_below_the_limit_is_waited_for() -> None:
 
 @pytest.mark.parametrize("how", ["separated", "left"])
 def test_a_unit_is_requeued_when_running_pods_lose_the_protection_of_another(how: str) -> None:
-    """They were evicted only together with a pod of higher priority; the group is deleted, or that pod ends."""
+    """They were evicted only together with a pod of higher priority; the group changes its mode, or that pod ends."""
     running = pod_group("run", all_=True)
     stage = Stage(node("n1", cpu=2), node("n2", cpu=1), running)
     stage.put(low("r0", group="run"), low("r1", group="run"), low("r2", "n2", group="run", priority=1000), *gang())
     stage.settle(30)
     assert stage.evicted == []
-    stage.delete(running if how == "separated" else stage.pod("r2"))
+    if how == "separated":
+        stage.delete(running)
+        stage.put(pod_group("run"))
+    else:
+        stage.delete(stage.pod("r2"))
     stage.settle(5)
     assert sorted(stage.evicted) == ["r0", "r1"]
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from cpg_api.core.pod import Pod
 from cpg_api.meta import Condition
 from cpg_api.scheduling.podgroup import PodGroupStatus
 from cpg_engine.testing.builders import node, pod, pod_group
@@ -45,6 +46,65 @@ def interrupted(*things: Any, marked: int = 2, **given: Any) -> Stage:
     return stage
 
 
+def newer(found: Pod) -> Pod:
+    """Return a pod that was created after all marks."""
+    return replace(found, metadata=replace(found.metadata, creation_timestamp="2099-01-01T00:00:00Z"))
+
+
+def marked_whole(*things: Any, gang_of: int | None = 3) -> Stage:
+    """Return a stage on which all three pods of a unit are marked for a gang that is nominated, and none is deleted."""
+    unit = pod_group("whole", priority=10, all_=True, gang=gang_of)
+    stage = Stage(node("n1", cpu=3), unit, *(low(f"w-{number}", group="whole") for number in range(3)), *gang())
+    stage.run_passes()
+    (job,) = stage.executor.preparing
+    stage.nominate(job)
+    stage.mark_victims(job, *job.victims)
+    stage.put(*things)
+    return stage
+
+
+def test_a_mark_alone_evicts_no_pod() -> None:
+    """All pods of the unit run: the retraction of a plan that broke has failed. There is room now, so they stay."""
+    after = restarted(marked_whole(node("n9", cpu=4)))
+    after.settle(60)
+    assert (after.evicted, {after.bound()[name] for name in ("pg-0", "pg-1")}) == ([], {"n9"})
+    said = [[one.status for one in after.pod(f"w-{number}").status.conditions or ()] for number in range(3)]
+    assert said == [["False"]] * 3
+
+
+@pytest.mark.parametrize("grows", [False, True])
+def test_a_unit_that_has_lost_a_pod_is_completed(grows: bool) -> None:  # noqa: FBT001 - a parameter
+    """It is below its minimum, or its pod has been replaced: no new plan is needed, though there is room now."""
+    stage = marked_whole(node("n9", cpu=4), gang_of=2 if grows else 3)
+    stage.delete(stage.pod("w-0"))
+    if grows:
+        stage.put(newer(low("w-4", "n9", group="whole")))
+    after = restarted(stage)
+    after.settle(60)
+    assert sorted(after.evicted) == (["w-1", "w-2", "w-4"] if grows else ["w-1", "w-2"])
+
+
+def test_a_unit_with_a_terminating_pod_is_completed() -> None:
+    """The previous leader has deleted that pod."""
+    stage = marked_whole()
+    stage.victims_linger = True
+    stage.terminate(stage.pod("w-0"))
+    after = restarted(stage)
+    after.settle(60)
+    assert sorted(after.evicted) == ["w-1", "w-2"]
+
+
+def test_a_complete_unit_stays_if_the_preemptor_is_gone() -> None:
+    """All of its pods are marked, and all run. The marks are retracted."""
+    stage = marked_whole()
+    for name in ("pg-0", "pg-1"):
+        stage.delete(stage.pod(name))
+    after = restarted(stage)
+    after.settle(60)
+    said = [[one.status for one in after.pod(f"w-{number}").status.conditions or ()] for number in range(3)]
+    assert (after.evicted, said) == ([], [["False"]] * 3)
+
+
 def test_a_new_leader_completes_a_unit() -> None:
     """The previous one has died after the first of two deletions, and the unit has grown since."""
     stage = Stage(node("n1", cpu=2), node("n2", cpu=1), pod_group("whole", priority=10, all_=True), *gang())
@@ -54,7 +114,7 @@ def test_a_new_leader_completes_a_unit() -> None:
     stage.nominate(job)
     stage.mark_victims(job, *job.victims)
     stage.delete(stage.pod("w-0"))
-    stage.put(low("w-2", "n2", group="whole"))
+    stage.put(newer(low("w-2", "n2", group="whole")))
     after = restarted(stage)
     after.settle(60)
     assert (sorted(after.evicted), len(after.bound()), plans(after)) == (["w-1", "w-2"], 2, [])
@@ -76,8 +136,7 @@ def test_a_unit_is_completed_though_the_preemptor_is_gone() -> None:
     """The previous leader had deleted its first pod. All others are evicted, also one that is newer."""
     stage = whole(marked=3)
     stage.delete(stage.pod("w-0"))
-    late = low("w-3", "n2", group="whole")
-    stage.put(replace(late, metadata=replace(late.metadata, creation_timestamp="2099-01-01T00:00:00Z")))
+    stage.put(newer(low("w-3", "n2", group="whole")))
     after = restarted(stage)
     after.settle(60)
     assert sorted(after.evicted) == ["w-1", "w-2", "w-3"]
