@@ -17,6 +17,7 @@ from cpg_client.connection import Connection
 from cpg_client.endpoint import Endpoint
 from cpg_client.freshness import Freshness
 from cpg_client.informers import Informers
+from cpg_client.listing import FIRST_ITEMS
 from cpg_client.reflector import Reflector, Source
 from cpg_client.resources import PODS
 from cpg_client.stores import keep_whole
@@ -42,7 +43,7 @@ class Collection:
     @property
     def lists(self) -> int:
         """Return how often the whole collection was listed."""
-        return sum(query.get("limit") == "500" for query in self.queries)
+        return sum(query.get("limit") == str(FIRST_ITEMS) for query in self.queries)
 
     def show(self, kind: str, version: int) -> None:
         """Let the watch show an event."""
