@@ -26,8 +26,10 @@ from cpg_client import kubeconfig, tls
 from cpg_client.connection_pool import (
     BrokenConnectionError,
     ConnectionPool,
+    ConnectionPools,
     HttpConnection,
     OversizedResponseError,
+    PoolLimits,
     ServerAddress,
 )
 from cpg_client.endpoint import ClientCertificate, Endpoint
@@ -116,7 +118,7 @@ class Connection:
             ("Accept", JSON),
             ("Accept-Encoding", "identity"),
         )
-        self._pools: _Pools | None = None
+        self._pools: ConnectionPools | None = None
 
     @classmethod
     def from_kubeconfig(
@@ -129,23 +131,18 @@ class Connection:
         return cls(kubeconfig.load(path, context), settings)
 
     async def __aenter__(self) -> Self:
-        settings = self._settings
-        self._pools = _Pools(self._new_pool(settings.limit), self._new_pool(settings.stream_limit))
-        return self
-
-    def _new_pool(self, limit: int) -> ConnectionPool:
-        return ConnectionPool(
-            ServerAddress(
-                host=self._url.hostname or "",
-                port=self._url.port or (443 if self._secure else 80),
-                tls=(lambda: self._contexts.current(self._identity)) if self._secure else None,
-                name=self.endpoint.tls_server_name,
-            ),
-            limit=limit,
-            connect_timeout=self._settings.connect_timeout,
-            idle_timeout=self._settings.idle_timeout,
-            max_response_bytes=self._settings.max_answer_bytes,
+        address = ServerAddress(
+            host=self._url.hostname or "",
+            port=self._url.port or (443 if self._secure else 80),
+            tls=(lambda: self._contexts.current(self._identity)) if self._secure else None,
+            name=self.endpoint.tls_server_name,
         )
+        settings = self._settings
+        limits = PoolLimits(settings.connect_timeout, settings.idle_timeout, settings.max_answer_bytes)
+        self._pools = ConnectionPools(
+            ConnectionPool(address, limits, settings.limit), ConnectionPool(address, limits, settings.stream_limit)
+        )
+        return self
 
     async def __aexit__(
         self,
@@ -155,14 +152,12 @@ class Connection:
     ) -> None:
         pools, self._pools = self._pools, None
         if pools is not None:
-            pools.requests.close()
-            pools.streams.close()
+            pools.close()
             await asyncio.sleep(0)  # the transports close their sockets in this turn; the loop may end after it
 
     def longest_wait(self) -> float:
         """Return the seconds for which the oldest request or stream has been waiting for a socket; 0 if none waits."""
-        pools = self._pools
-        return max(pools.requests.longest_wait(), pools.streams.longest_wait()) if pools is not None else 0.0
+        return self._pools.longest_wait() if self._pools is not None else 0.0
 
     async def get(self, path: str, params: Params | None = None) -> bytes:
         """Read an object or a list."""
@@ -328,7 +323,7 @@ class Connection:
                 self._contexts.invalidate()
             raise ConnectionFailedError(server, request, str(error)) from error
 
-    def _open_pools(self) -> "_Pools":
+    def _open_pools(self) -> ConnectionPools:
         if self._pools is None:
             raise RuntimeError("the connection is not open: use it within `async with`")
         return self._pools
@@ -355,18 +350,6 @@ class Connection:
         if identity != self._identity:
             self._identity = identity
             self._open_pools().refresh()
-
-
-@dataclass(frozen=True)
-class _Pools:
-    """The sockets of a connection: those of requests, and those of streams, which are held for long."""
-
-    requests: ConnectionPool
-    streams: ConnectionPool
-
-    def refresh(self) -> bool:
-        """Get the current TLS context; return whether it has changed."""
-        return any([self.requests.refresh(), self.streams.refresh()])
 
 
 async def _beginning(chunks: AsyncIterator[bytes]) -> bytes:

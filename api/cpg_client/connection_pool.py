@@ -189,28 +189,26 @@ class ServerAddress(Struct, frozen=True, kw_only=True):
     name: str | None = None
 
 
+class PoolLimits(Struct, frozen=True):
+    """Seconds for a new socket, seconds for which an unused one is kept, and the most bytes of a response."""
+
+    connect_timeout: float
+    idle_timeout: float
+    max_response_bytes: int
+
+
 class ConnectionPool:
     """A bounded pool of connections to one server. The last used is reused first; long idle ones are closed.
 
     When the TLS context changes, connections with the old context are closed after their current request.
     """
 
-    def __init__(
-        self,
-        address: ServerAddress,
-        *,
-        limit: int,
-        connect_timeout: float,
-        idle_timeout: float,
-        max_response_bytes: int,
-    ) -> None:
-        """Start without connections."""
+    def __init__(self, address: ServerAddress, limits: PoolLimits, size: int) -> None:
+        """Start without connections; later there are at most ``size``."""
         self._address = address
-        self._max_response_bytes = max_response_bytes
-        self._slots = asyncio.Semaphore(limit)
+        self._limits = limits
+        self._slots = asyncio.Semaphore(size)
         self._waiting: dict[object, float] = {}
-        self._connect_timeout = connect_timeout
-        self._idle_timeout = idle_timeout
         self._idle: list[HttpConnection] = []
         self._connections: set[HttpConnection] = set()
         self._clock = asyncio.get_running_loop().time
@@ -274,7 +272,7 @@ class ConnectionPool:
 
     def _is_usable(self, connection: HttpConnection) -> bool:
         is_current = connection.tls_context is self._context
-        return connection.is_open and is_current and self._clock() - connection.idle_since < self._idle_timeout
+        return connection.is_open and is_current and self._clock() - connection.idle_since < self._limits.idle_timeout
 
     def _close(self, connection: HttpConnection) -> None:
         self._connections.discard(connection)
@@ -286,14 +284,34 @@ class ConnectionPool:
         context = self._context
         name = (address.name or address.host) if context else None
         try:
-            async with asyncio.timeout(self._connect_timeout):
+            async with asyncio.timeout(self._limits.connect_timeout):
                 connected = await connect(address.host, address.port, context, name)
         except TimeoutError as error:
-            raise BrokenConnectionError(f"Cannot connect within {self._connect_timeout:g} s") from error
+            raise BrokenConnectionError(f"Cannot connect within {self._limits.connect_timeout:g} s") from error
         except OSError as error:
             raise BrokenConnectionError(f"Cannot connect: {error}") from error
-        connection = HttpConnection(connected, self._max_response_bytes)
+        connection = HttpConnection(connected, self._limits.max_response_bytes)
         connection.tls_context = context
         self._connections.add(connection)
         connection.read_pending()
         return connection
+
+
+class ConnectionPools(Struct, frozen=True):
+    """The sockets of requests, and those of streams, which are held for long."""
+
+    requests: ConnectionPool
+    streams: ConnectionPool
+
+    def refresh(self) -> bool:
+        """Get the current TLS context; return whether it has changed."""
+        return any([self.requests.refresh(), self.streams.refresh()])
+
+    def longest_wait(self) -> float:
+        """Return the seconds for which the oldest request or stream has been waiting for a socket; 0 if none waits."""
+        return max(self.requests.longest_wait(), self.streams.longest_wait())
+
+    def close(self) -> None:
+        """Close all connections; pending reads fail."""
+        self.requests.close()
+        self.streams.close()

@@ -13,6 +13,8 @@ from msgspec import Struct
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 """Bytes that are accepted without a byte of a body: headers, the lines of chunks, trailers."""
+MAX_LINE_BYTES: Final = 32 << 20
+"""Bytes of a line of a watch. No object is that large: etcd takes 1.5 MB. Longer lines would fill the memory."""
 SWITCHING_PROTOCOLS: Final = 101
 STATUSES_WITHOUT_BODY: Final = frozenset({204, 304})
 _TEXT: Final = bytes([9, *range(32, 127), *range(128, 256)])

@@ -129,12 +129,8 @@ class LeaseSettings:
             )
 
 
-def _ignore_leader(_: str) -> None:
-    """Ignore a new leader: the default of ``on_new_leader``."""
-
-
-def _ignore_failure(_: Exception) -> None:
-    """Ignore a failed attempt: the default of ``on_failure``."""
+def _ignore(_: object) -> None:
+    """Do nothing: the default of ``on_new_leader`` and ``on_failure``."""
 
 
 class LeaderElector:
@@ -151,8 +147,8 @@ class LeaderElector:
         settings: LeaseSettings | None = None,
         *,
         timing: Timing = REAL_TIME,
-        on_new_leader: Callable[[str], None] = _ignore_leader,
-        on_failure: Callable[[Exception], None] = _ignore_failure,
+        on_new_leader: Callable[[str], None] = _ignore,
+        on_failure: Callable[[Exception], None] = _ignore,
     ) -> None:
         self.leading = False
         self._store = store

@@ -20,6 +20,7 @@ from cpg_client import tls
 from cpg_client.endpoint import ClientCertificate, Endpoint
 from cpg_client.errors import EndpointError
 from cpg_client.exec_plugins import PluginCredentials
+from cpg_client.http1 import MAX_LINE_BYTES
 from cpg_client.session_health import SessionHealth
 from cpg_client.timing import REAL_TIME, Timing
 from cpg_client.tokens import TokenSource
@@ -102,6 +103,7 @@ class _CutContent:
     async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
         """Yield whole lines."""
         begun: list[bytes] = []
+        length = 0
         async for piece in self._content.iter_chunked(size):
             self._on_chunk()
             lines, ended, rest = piece.rpartition(b"\n")
@@ -109,7 +111,11 @@ class _CutContent:
                 whole = b"".join((*begun, lines, ended))
                 yield b"\n".join(map(cut_nesting, whole.split(b"\n")))
                 begun.clear()
+                length = 0
             begun.append(rest)
+            length += len(rest)
+            if length > MAX_LINE_BYTES:
+                raise aiohttp.ClientPayloadError(f"a line of a watch is longer than {MAX_LINE_BYTES} bytes")
         if left := b"".join(begun):
             yield cut_nesting(left)
 

@@ -27,12 +27,10 @@ import msgspec
 from cpg_api.decoding import decode
 from cpg_client.connection import Connection, Params
 from cpg_client.errors import ApiError, ClientError, ConnectionFailedError, UnreadableAnswerError
+from cpg_client.http1 import MAX_LINE_BYTES
 from cpg_client.retrying import WatchBackoff
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
-
-_MAX_LINE_BYTES = 64 << 20
-"""No object is that large: etcd takes 1.5 MB. Longer lines would fill the memory."""
 
 _MIN_STREAM_SECONDS = 1.0
 
@@ -96,7 +94,7 @@ class _ErrorStatus(msgspec.Struct, frozen=True):
 class LineSplitter:
     """Splits chunks into lines; each byte is scanned once, however long a line is."""
 
-    def __init__(self, longest: int = _MAX_LINE_BYTES) -> None:
+    def __init__(self, longest: int = MAX_LINE_BYTES) -> None:
         self._longest = longest
         self._parts: list[bytes] = []
         self._length = 0

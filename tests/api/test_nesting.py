@@ -1,11 +1,14 @@
 """Cutting JSON that is nested too deeply."""
 
 import json
+import tracemalloc
+from unittest.mock import patch
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from cpg_api import nesting
 from cpg_api.core.pod import Pod
 from cpg_api.nesting import MAX_NESTING, cut_items, cut_nesting
 from cpg_api.parsing import parse_list
@@ -88,12 +91,14 @@ HOSTILE = st.recursive(
 
 
 @settings(deadline=None)
-@given(HOSTILE)
-@example(b"[" * 3000 + b"]" * 3000)
-@example(b"[" * MAX_NESTING + b"[],{}," * 700 + b'"]"' + b"]" * MAX_NESTING)
-def test_the_fast_cut_equals_the_slow_one(data: bytes) -> None:
-    """For all positions of brackets, including those at the borders of stretches and in strings."""
-    found = cut_nesting(data)
+@given(HOSTILE, st.sampled_from([1, 2, 7, 100, 1 << 16]))
+@example(rb'["\\", "\"[", "\\\"]", ' + b"[" * 300 + b"]" * 301, 1)
+@example(b"[" * 3000 + b"]" * 3000, 1 << 16)
+@example(b"[" * MAX_NESTING + b"[],{}," * 700 + b'"]"' + b"]" * MAX_NESTING, 1 << 16)
+def test_the_fast_cut_equals_the_slow_one(data: bytes, piece: int) -> None:
+    """For all positions of brackets, including those at the borders of stretches and pieces and in strings."""
+    with patch.object(nesting, "_PIECE", piece):
+        found = cut_nesting(data)
     assert found == cut_slowly(data, MAX_NESTING)
     json.loads(found)
     assert cut_items(data) == (data if cut_slowly(data, MAX_NESTING + 2) == data else found)
@@ -105,3 +110,15 @@ def test_cutting_skips_most_bytes() -> None:
     data = listed(GOOD, b'{"metadata":{"name":"deep","managedFields":[{"fieldsV1":{"f":[%s]}}]}}' % deep, GOOD)
     assert len(parse_list(data, Pod).items) == 3
     assert count_calls(lambda: cut_items(data)) < len(data) / 2
+
+
+def test_cutting_takes_little_memory() -> None:
+    """A few times the bytes of the answer, also where they are a million strings: a user can store such an object."""
+    data = nested(300)[:-300] + b',"a":[' + b'"",' * 500_000 + b"1]" + b"}" * 300
+    tracemalloc.start()
+    try:
+        cut_nesting(data)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 6 * len(data)

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from cpg_api.nesting import MAX_NESTING
-from cpg_client import tls
+from cpg_client import shared_session, tls
 from cpg_client.endpoint import Credentials, Endpoint, ExecPlugin
 from cpg_client.errors import EndpointError
 from cpg_client.shared_session import current_token, open_shared_session
@@ -176,3 +176,15 @@ async def test_many_watches_leave_a_session_usable(server: "FakeServer") -> None
                 await watches.enter_async_context(session.get(f"{server.url}/watch"))
             async with session.get(f"{server.url}/list") as answer:
                 assert answer.status == 200
+
+
+async def test_an_endless_line_is_cut_off(server: "FakeServer", monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kopf takes it for a broken connection, and watches again."""
+    monkeypatch.setattr(shared_session, "MAX_LINE_BYTES", 100_000)
+    server.streams("/watch", *[b"x" * 50_000] * 4, end="hold")
+    async with (
+        open_shared_session(Endpoint(server=server.url)) as session,
+        session.get(f"{server.url}/watch") as answer,
+    ):
+        with pytest.raises(aiohttp.ClientPayloadError, match="longer than 100000 bytes"):
+            _ = [piece async for piece in answer.content.iter_chunked(1 << 20)]
