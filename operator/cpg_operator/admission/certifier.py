@@ -9,11 +9,11 @@ import base64
 import datetime as dt
 from typing import Any, NoReturn
 
-import msgspec
 import structlog
+from msgspec import Struct
 from structlog.typing import FilteringBoundLogger
 
-from cpg_api.decoding import decode
+from cpg_client.answers import read_answer
 from cpg_client.connection import JSON_PATCH, MERGE_PATCH, Connection
 from cpg_client.errors import ClientError
 from cpg_client.resources import Resource
@@ -32,6 +32,28 @@ CONFIGURATIONS = Resource(
 KEYS = ("ca.crt", "tls.crt", "tls.key")
 MAX_SECONDS_BETWEEN_CHECKS = 60.0
 """A user may empty the Secret, or apply the first version of the configuration again."""
+
+
+class _SecretMeta(Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+
+
+class _Secret(Struct, frozen=True):
+    metadata: _SecretMeta = _SecretMeta()
+    data: dict[str, str] | None = None
+
+
+class _ClientConfig(Struct, frozen=True, rename="camel"):
+    ca_bundle: str | None = None
+
+
+class _ConfiguredWebhook(Struct, frozen=True, rename="camel"):
+    name: str
+    client_config: _ClientConfig = _ClientConfig()
+
+
+class _Configuration(Struct, frozen=True):
+    webhooks: tuple[_ConfiguredWebhook, ...] | None = None
 
 
 class Certifier:
@@ -53,14 +75,15 @@ class Certifier:
         while True:
             try:
                 await self.check()
-            except (ClientError, msgspec.DecodeError) as error:
+            except ClientError as error:
                 self._log.warning("certificate not kept", error=str(error), retry_in=wait)
             await self._timing.sleep(wait)
 
     async def check(self) -> None:
         """Issue a certificate if one is needed, and have its authority trusted in any case."""
-        secret = decode(await self._connection.get(self._secret))
-        data = secret.get("data") or {}
+        answer = await self._connection.get(self._secret)
+        secret = read_answer(answer, _Secret, request=f"GET {self._secret}", expected="a Secret")
+        data = secret.data or {}
         found = CertificateBundle(*(_plain(data.get(key, "")) for key in KEYS))
         now = dt.datetime.fromtimestamp(self._timing.wall(), dt.UTC)
         host = self._webhook.host
@@ -71,7 +94,7 @@ class Certifier:
         await self._trust(issued.authorities, now)
         parts = (issued.authorities, issued.certificate, issued.key)
         body = {
-            "metadata": {"resourceVersion": secret["metadata"]["resourceVersion"]},
+            "metadata": {"resourceVersion": secret.metadata.resource_version},
             "data": {key: _encoded(part) for key, part in zip(KEYS, parts, strict=True)},
         }
         await self._connection.patch(self._secret, body, MERGE_PATCH)
@@ -79,14 +102,15 @@ class Certifier:
 
     async def _trust(self, authorities: bytes, now: dt.datetime) -> None:
         """Add authorities to the webhook configuration, if it lacks them."""
-        configuration = decode(await self._connection.get(self._configuration))
+        answer, request = await self._connection.get(self._configuration), f"GET {self._configuration}"
+        configuration = read_answer(answer, _Configuration, request=request, expected="a webhook configuration")
         changes: list[dict[str, Any]] = []
-        for number, webhook in enumerate(configuration.get("webhooks", ())):
-            trusted = webhook["clientConfig"].get("caBundle", "")
+        for number, webhook in enumerate(configuration.webhooks or ()):
+            trusted = webhook.client_config.ca_bundle or ""
             bundle = _encoded(merge_authorities(authorities, _plain(trusted), now))
             if trusted != bundle:
                 path = f"/webhooks/{number}"
-                changes.append({"op": "test", "path": f"{path}/name", "value": webhook["name"]})
+                changes.append({"op": "test", "path": f"{path}/name", "value": webhook.name})
                 changes.append({"op": "add", "path": f"{path}/clientConfig/caBundle", "value": bundle})
         if changes:
             await self._connection.patch(self._configuration, changes, JSON_PATCH)
