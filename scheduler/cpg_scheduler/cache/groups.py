@@ -111,13 +111,10 @@ class GroupCache:
             key = parent_of(found[key])
         return tuple(found.values())
 
-    def lacks_objects(self, leaf: GroupKey, ancestry: Sequence[Group]) -> bool:
-        """Return whether an object is missing that a PodGroup or one of its ancestors names, or the PodGroup itself."""
-        if not ancestry or parent_of(ancestry[-1]) is not None:
-            return True
-        workloads = self.workloads[self._flavour_of(leaf)]
-        named = ((one.metadata.namespace, one.spec.workload_ref) for one in ancestry)
-        return any(ref is not None and (namespace, ref.workload_name) not in workloads for namespace, ref in named)
+    def has_template(self, leaf: GroupKey, group: Group) -> bool:
+        """Return whether the Workload exists that a group names, in the flavour of this leaf; also if it names none."""
+        ref = group.spec.workload_ref
+        return ref is None or (group.metadata.namespace, ref.workload_name) in self.workloads[self._flavour_of(leaf)]
 
     def descendants_of(self, group: GroupKey, leaf: GroupKey) -> list[Group]:
         """Return a group and all groups below it, in the flavour that has this leaf; without deleted ones."""
@@ -140,3 +137,8 @@ class GroupCache:
         units = {UnitKey(flavour, store.anchor(key)) for key in groups}
         self._events.change_units(units)
         return units
+
+
+def is_rooted(ancestry: Sequence[Group]) -> bool:
+    """Return whether a PodGroup and all ancestors that are named exist."""
+    return bool(ancestry) and parent_of(ancestry[-1]) is None

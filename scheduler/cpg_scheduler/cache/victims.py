@@ -23,7 +23,7 @@ from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.gangs.unit import POD
 from cpg_engine.preemption.values import VictimUnit
 from cpg_scheduler.cache.events import EventCollector
-from cpg_scheduler.cache.groups import GroupCache
+from cpg_scheduler.cache.groups import GroupCache, is_rooted
 from cpg_scheduler.cache.pods import PodCache
 from cpg_scheduler.keys import UnitKey
 
@@ -220,12 +220,17 @@ class Victims:
         self._put_part(leaf, priority, _Part((unit,), whole=(top.metadata.uid, key_of(top))))
 
     def _top_of(self, leaf: GroupKey) -> Group | None:
-        """Return the group that the pods of a PodGroup are evicted with as a whole, or None."""
-        ancestry = self._groups.ancestry_of(leaf)
-        whole = [group for group in ancestry if _is_disrupted_whole(group)]
-        last, top = self._last_tops.pop(leaf, None), whole[-1] if whole else None
-        if last is not None and self._groups.lacks_objects(leaf, ancestry):
-            top = last
+        """Return the group that the pods of a PodGroup are evicted with as a whole, or None.
+
+        The last one still counts if it or its template was deleted, unless a higher one is known.
+        """
+        ancestry, last = self._groups.ancestry_of(leaf), self._last_tops.pop(leaf, None)
+        is_there = last is not None and any(group.metadata.uid == last.metadata.uid for group in ancestry)
+        top = last if last is not None and not is_there and not is_rooted(ancestry) else None
+        for group in ancestry if top is None else ():
+            is_last = last is not None and group.metadata.uid == last.metadata.uid
+            if _is_disrupted_whole(group) or (is_last and not self._groups.has_template(leaf, group)):
+                top = group
         if top is not None:
             self._last_tops[leaf] = top
         return top

@@ -241,3 +241,11 @@ def test_pods_of_groups_are_no_victims_where_no_groups_are_served() -> None:
     stage.terminate(stage.pod("a-0"))
     assert list(stage.cache.victims.terminating) == ["uid-default-a-0"]
     stage.delete(stage.pod("a-1"))
+
+
+def test_an_ancestor_that_arrives_late_counts_though_a_workload_is_missing() -> None:
+    """The watches of the kinds are independent; until then, the unit is the part that is known."""
+    stage = Stage(node("n1", cpu=9), pod_group("a", parent="root", all_=True), runs("a-0", "a"), runs("a-1", "a"))
+    assert units(stage) == {"PodGroup default/a": ["a-0", "a-1"]}
+    stage.put(composite("root", all_=True))
+    assert units(stage) == {"CompositePodGroup default/root": ["a-0", "a-1"]}
