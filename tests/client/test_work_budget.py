@@ -56,7 +56,7 @@ def test_the_share_of_work_is_limited_whatever_is_asked(costs: tuple[float, ...]
 
 
 def test_a_single_answer_is_never_refused() -> None:
-    """A user who asks by hand waits for a second at most after a cheap answer."""
+    """A request by hand waits for a second at most after a cheap answer."""
     clock = Clock()
     budget = WorkBudget(clock)
     assert [worked(budget, clock, 0.01) for _ in range(10)] == [0.01] * 10
