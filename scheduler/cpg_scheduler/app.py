@@ -14,7 +14,6 @@ from importlib.metadata import version
 from typing import Any, NoReturn
 
 import structlog
-from structlog.typing import FilteringBoundLogger
 
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
@@ -140,7 +139,7 @@ async def _lead(
     try:
         async with asyncio.TaskGroup() as tasks:
             parts = _wire(connection, shell, cluster, tasks)
-            await run_until(ended, _catch_up(connection, informers, log))
+            await run_until(ended, _catch_up(connection, shell, informers))
             log.info(
                 "ready" if informers.synced else "ended early",
                 pods=len(cluster.cache.pods),
@@ -190,10 +189,14 @@ async def _drain(parts: _Parts) -> NoReturn:
     raise _EndedError
 
 
-async def _catch_up(connection: Connection, informers: Informers, log: FilteringBoundLogger) -> None:
-    """Wait until the cache has everything that the API server has now, such as the last binds of another leader."""
+async def _catch_up(connection: Connection, shell: ProcessContext[SchedulerSettings], informers: Informers) -> None:
+    """Wait until the cache has everything that the API server has now, such as the last binds of another leader.
+
+    Without leader election there is no other leader, and everything was listed after the start.
+    """
     await informers.wait_synced()
-    await Freshness(connection, informers, log).catch_up()
+    if shell.settings.leader_elect:
+        await Freshness(connection, informers, shell.log).catch_up()
 
 
 async def _done(future: asyncio.Future[Any]) -> None:

@@ -50,10 +50,11 @@ class FakeReflector:
 class AppFixture:
     """A scheduler over a fake connection; the test reports the changes of the cluster."""
 
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, patch: pytest.MonkeyPatch, *, leader_elect: bool = True) -> None:
         self.api = FakeConnection()
         self.api.objects["/all"] = {"metadata": {"resourceVersion": "7"}, "items": []}
-        self.shell = ProcessContext(settings=SchedulerSettings(debug_port=0), log=structlog.get_logger(), identity="me")
+        settings = SchedulerSettings(debug_port=0, leader_elect=leader_elect)
+        self.shell = ProcessContext(settings=settings, log=structlog.get_logger(), identity="me")
         self.cluster: ReflectedCluster | None = None
         self.watch = FakeReflector()
         patch.setattr(app, "discover", self._discover)
@@ -131,6 +132,20 @@ async def test_a_standby_does_not_pile_up_events(monkeypatch: pytest.MonkeyPatch
         cache.take_events()
         leading = asyncio.create_task(work())
         assert await fixture.sent() == ["/api/v1/namespaces/default/pods/a/binding"]
+        fixture.shell.stopping.set()
+        await leading
+
+
+async def test_without_leader_election_nothing_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no other leader, so the lists of the start are fresh, and further ones only cost time."""
+    fixture = AppFixture(monkeypatch, leader_elect=False)
+    async with fixture.block as work:
+        await fixture.reflected()
+        fixture.put(node("n1", cpu=2), pod("a", cpu=1))
+        fixture.api.objects["/all"] = {"metadata": {"resourceVersion": "9"}, "items": []}
+        leading = asyncio.create_task(work())
+        assert await fixture.sent() == ["/api/v1/namespaces/default/pods/a/binding"]
+        assert fixture.watch.relists == 0
         fixture.shell.stopping.set()
         await leading
 
