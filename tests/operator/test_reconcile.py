@@ -216,9 +216,8 @@ async def test_the_metrics_show_the_age_of_a_partial_tree() -> None:
 PARTIAL_FROM_THE_START = Condition(type=PARTIAL, status="True", reason="x", last_transition_time="1970-01-01T00:00:50Z")
 
 
-@pytest.mark.parametrize("jump", [3 * 3600.0, -3 * 3600.0, 0.0], ids=["ahead", "back", "none"])
-async def test_a_jump_of_the_wall_clock_changes_no_release(jump: float) -> None:
-    """A partial tree is released after its time by the monotonic clock: 10 s had passed at the first sight of it."""
+def partial_tree() -> tuple[Rig, TreeKey]:
+    """Return a partial tree that is to be released after 600 s, reconciled once."""
     rig = Rig(release_partial)
     leaf = TreeKey(CRD, GroupKey("PodGroup", "default", "a"))
     meta = replace(metadata("a"), annotations={RELEASE_ANNOTATION: "600s"})
@@ -226,6 +225,13 @@ async def test_a_jump_of_the_wall_clock_changes_no_release(jump: float) -> None:
     rig.fixture.put(replace(pod_group("a", gang=2, meta=meta), status=status))
     rig.fixture.add_pods(*members("a", 1))
     rig.reconciler.reconcile(leaf)
+    return rig, leaf
+
+
+@pytest.mark.parametrize("jump", [3 * 3600.0, -3 * 3600.0, 0.0], ids=["ahead", "back", "none"])
+async def test_a_jump_of_the_wall_clock_changes_no_release(jump: float) -> None:
+    """A partial tree is released after its time by the monotonic clock: 10 s had passed at the first sight of it."""
+    rig, leaf = partial_tree()
     rig.wall += jump
     for _ in range(589):
         rig.now, rig.wall = rig.now + 1.0, rig.wall + 1.0
@@ -238,13 +244,7 @@ async def test_a_jump_of_the_wall_clock_changes_no_release(jump: float) -> None:
 
 async def test_a_suspended_machine_releases_nothing_when_it_resumes() -> None:
     """For an hour nothing was seen of the tree; its view is an hour old. The monotonic clock stood meanwhile."""
-    rig = Rig(release_partial)
-    leaf = TreeKey(CRD, GroupKey("PodGroup", "default", "a"))
-    meta = replace(metadata("a"), annotations={RELEASE_ANNOTATION: "600s"})
-    status = PodGroupStatus(conditions=(PARTIAL_FROM_THE_START,))
-    rig.fixture.put(replace(pod_group("a", gang=2, meta=meta), status=status))
-    rig.fixture.add_pods(*members("a", 1))
-    rig.reconciler.reconcile(leaf)
+    rig, leaf = partial_tree()
     rig.wall += 3600.0
     rig.reconciler.reconcile(leaf)
     assert rig.writer.writes == []

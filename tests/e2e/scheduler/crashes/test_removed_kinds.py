@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pytest
 
 from cpg_client.resources import PODS
@@ -25,10 +24,8 @@ CRDS = [f"{plural}.scheduling.cpg.dev" for plural in ("podgroups", "compositepod
 def crash_cluster() -> Iterator[Cluster]:
     """Run a cluster with two nodes and two priorities."""
     with Cluster(ClusterSpec(nodes=(NodePool.parse("2 nodes, cpu=4"),))) as cluster:
-        kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
-        classes = [{**kind, "metadata": {"name": name}, "value": value} for name, value in CLASSES.items()]
-        text = msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": classes}).decode()
-        cluster.kubectl("apply", "-f", "-", input=text)
+        for name, value in CLASSES.items():
+            cluster.kubectl("create", "priorityclass", name, f"--value={value}")
         yield cluster
 
 

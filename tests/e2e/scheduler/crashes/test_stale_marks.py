@@ -43,10 +43,8 @@ sys.exit(main())
 def crash_cluster() -> Iterator[Cluster]:
     """Run a cluster with two nodes and two priorities."""
     with Cluster(ClusterSpec(nodes=(NodePool.parse("2 nodes, cpu=4"),))) as cluster:
-        kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
-        classes = [{**kind, "metadata": {"name": name}, "value": value} for name, value in CLASSES.items()]
-        text = msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": classes}).decode()
-        cluster.kubectl("apply", "-f", "-", input=text)
+        for name, value in CLASSES.items():
+            cluster.kubectl("create", "priorityclass", name, f"--value={value}")
         yield cluster
 
 
