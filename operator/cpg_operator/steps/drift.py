@@ -3,13 +3,11 @@
 A group that has never differed gets no condition, and costs no more than the comparison.
 """
 
-from collections.abc import Mapping
-
 from cpg_api.conditions import find_condition, set_condition
 from cpg_api.drift import MATCHES_TEMPLATE, drift_condition
 from cpg_api.scheduling.forest import Group
 from cpg_api.scheduling.podgroup import PodGroup
-from cpg_api.scheduling.templates import TemplatePosition, template_positions
+from cpg_api.scheduling.templates import template_positions
 from cpg_api.scheduling.workload import Workload
 from cpg_operator.context import ReconcileContext
 from cpg_operator.view.tree_index import is_instantiated, owns
@@ -20,20 +18,17 @@ def report_drift(context: ReconcileContext) -> StepResult:
     """Return the writes that say which groups of a tree differ from their templates; none about a foreign tree."""
     if context.is_foreign:
         return StepResult()
-    places: dict[str, Mapping[str, TemplatePosition]] = {}
-    writes = [_write(context, node.group, places) for node in context.tree.nodes]
+    writes = [_write(context, node.group) for node in context.tree.nodes]
     return StepResult(writes=tuple(write for write in writes if write is not None))
 
 
-def _write(context: ReconcileContext, group: Group, places: dict[str, Mapping[str, TemplatePosition]]) -> Write | None:
-    """Return the write about one group; ``places`` has the templates of each Workload that was read before."""
+def _write(context: ReconcileContext, group: Group) -> Write | None:
+    """Return the write about one group, or None."""
     ref, namespace = group.spec.workload_ref, group.metadata.namespace
     if ref is None:
         return None
     workload = context.surroundings.workloads.get((namespace, ref.workload_name))
-    if ref.workload_name not in places:
-        places[ref.workload_name] = template_positions(workload) if workload is not None else {}
-    found = places[ref.workload_name].get(ref.template_name)
+    found = template_positions(workload).get(ref.template_name) if workload is not None else None
     condition = drift_condition(
         group,
         f"template {ref.template_name} of Workload {namespace}/{ref.workload_name}",

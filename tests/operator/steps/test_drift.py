@@ -6,13 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from cpg_api.meta import OwnerReference
+from cpg_api.scheduling import templates
 from cpg_api.scheduling.forest import Group
 from cpg_api.scheduling.names import INSTANTIATE
-from cpg_api.scheduling.templates import template_positions
 from cpg_api.scheduling.workload import Workload
 from cpg_client.flavours import CRD, NATIVE
 from cpg_engine.testing.builders import composite, inner_template, leaf_template, pod, pod_group, workload
-from cpg_operator.steps import drift
 from cpg_operator.steps.drift import report_drift
 from cpg_operator.testing.fixtures import TIMESTAMP, ViewFixture
 from cpg_operator.writes import DRIFT_MANAGER, NOTHING, Verb
@@ -63,14 +62,13 @@ def test_a_foreign_tree_gets_nothing() -> None:
     assert report_drift(fixture.context(flavour=NATIVE)) == NOTHING
 
 
-def test_templates_are_looked_up_once_for_each_workload() -> None:
+def test_templates_are_walked_once_for_each_workload() -> None:
     """Also in a tree of thousands of groups."""
     groups: list[Group] = [composite("root")]
     groups += [pod_group(f"b-{number}", parent="root", template="b") for number in range(50)]
-    context = fixture_of(*groups, TEMPLATES).context()
-    with patch.object(drift, "template_positions", wraps=template_positions) as lookups:
-        assert report_drift(context) == NOTHING
-    assert lookups.call_count == 1
+    with patch.object(templates, "walk_templates", wraps=templates.walk_templates) as walks:
+        assert report_drift(fixture_of(*groups, replace(TEMPLATES)).context()) == NOTHING
+    assert walks.call_count == 1
 
 
 @pytest.mark.parametrize(("flavour", "reported"), [(CRD, []), (NATIVE, ["root"])])
