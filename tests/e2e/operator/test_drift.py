@@ -7,6 +7,7 @@ import pytest
 from cpg_api.scheduling.names import INSTANTIATE
 from cpg_client.connection import JSON_PATCH
 from cpg_client.errors import ApiError
+from cpg_client.resources import STATUS
 
 if TYPE_CHECKING:
     from tests.e2e.operator.conftest import Testbed
@@ -58,10 +59,16 @@ async def check(testbed: "Testbed") -> None:
     await testbed.patch(*LEAF, {"spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}})
     await testbed.until(("True", "Matches", f"as {place} says"), lambda: drift(testbed, *LEAF))
     assert await drift(testbed, "CompositePodGroup", "root") is None
+    await testbed.patch("Pod", "p", {"status": {"phase": "Succeeded"}}, STATUS)
+    await testbed.pod("q", "leaf", schedulerName="other")
+    await testbed.until(None, lambda: drift(testbed, *LEAF))
 
 
 async def test_a_group_that_drifts_says_in_what(testbed: "Testbed") -> None:
-    """It stays healthy and valid, and says when it matches again; a group that never differed says nothing."""
+    """It stays healthy and valid, and says when it matches again.
+
+    A group that never differed says nothing, and one that another scheduler takes over says nothing any more.
+    """
     await check(testbed)
 
 

@@ -5,7 +5,8 @@ from unittest.mock import patch
 import pytest
 from msgspec.structs import replace
 
-from cpg_api.meta import OwnerReference
+from cpg_api.drift import MATCHES_TEMPLATE
+from cpg_api.meta import Condition, OwnerReference
 from cpg_api.scheduling import templates
 from cpg_api.scheduling.forest import Group
 from cpg_api.scheduling.names import INSTANTIATE
@@ -60,6 +61,20 @@ def test_a_foreign_tree_gets_nothing() -> None:
     fixture = ViewFixture()
     fixture.put(*tree(), TEMPLATES, flavour=NATIVE)
     assert report_drift(fixture.context(flavour=NATIVE)) == NOTHING
+
+
+def test_a_tree_that_becomes_foreign_loses_the_condition() -> None:
+    """Once: the operator of the other scheduler may be another kube-cpg."""
+    drifted, *others = tree()[1:]
+    conditions = (Condition(MATCHES_TEMPLATE, "False", reason="Drifted"), Condition("Healthy", "True"))
+    drifted = replace(drifted, status=replace(drifted.status, conditions=conditions))
+    fixture = ViewFixture()
+    fixture.put(tree()[0], drifted, *others, TEMPLATES)
+    member = pod("p", group="a")
+    fixture.add_pods(replace(member, spec=replace(member.spec, scheduler_name="other")))
+    (write,) = report_drift(fixture.context()).writes
+    assert (write.target.name, write.verb, write.body, write.once) == ("a", Verb.APPLY_STATUS, {"conditions": []}, True)
+    assert write.manager == DRIFT_MANAGER
 
 
 def test_templates_are_walked_once_for_each_workload() -> None:
