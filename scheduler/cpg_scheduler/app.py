@@ -27,10 +27,10 @@ from cpg_client.process import (
     LeaderWork,
     ProcessContext,
     process_identity,
-    run_until,
     run_with_standby,
 )
 from cpg_client.stores import Change, Deleted, Modified
+from cpg_client.timing import run_until
 from cpg_engine.snapshot import new_snapshot
 from cpg_scheduler.binding.binder import Binder
 from cpg_scheduler.binding.volumes import VolumeBinder
