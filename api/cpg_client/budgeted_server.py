@@ -2,18 +2,29 @@
 
 import asyncio
 import math
+from collections.abc import Awaitable, Callable
 
 from cpg_client.probe_server import ProbeResponse, ProbeServer, Route, encode, send
 from cpg_client.work_budget import WorkBudget
 
 
-class BudgetedServer(ProbeServer):
-    """Answers within a budget; a request beyond it gets 429 and the seconds to wait."""
+async def _at_once() -> None:
+    """Wait for nothing: the default of ``before_part``."""
 
-    def __init__(self, routes: dict[str, Route], budget: WorkBudget) -> None:
+
+class BudgetedServer(ProbeServer):
+    """Answers within a budget; a request beyond it gets 429 and the seconds to wait.
+
+    ``before_part`` waits until a part may be computed; there is no turn of the event loop between the two.
+    """
+
+    def __init__(
+        self, routes: dict[str, Route], budget: WorkBudget, *, before_part: Callable[[], Awaitable[None]] = _at_once
+    ) -> None:
         """Take the routes; ``serve`` starts to listen."""
         super().__init__(routes)
         self._budget = budget
+        self._before_part = before_part
 
     async def _respond(self, request: str, writer: asyncio.StreamWriter) -> None:
         """Send the response to a request, with a rest after each piece."""
@@ -25,9 +36,11 @@ class BudgetedServer(ProbeServer):
         try:
             await asyncio.sleep(budget.rest())
             pieces = self.pieces(request)
+            await self._before_part()
             while (piece := budget.next_part(pieces)) is not None:
                 await send(writer, piece)
                 await asyncio.sleep(budget.rest())
+                await self._before_part()
         finally:
             budget.release()
 

@@ -15,7 +15,8 @@ write may have been seen late, and two requests. A leader that ends cleanly empt
 follows within one period. A leader that loses its lease does not compete for it again: its caches and plans are
 outdated, so ``run`` raises and the process should restart.
 
-Give the elector its own ``Connection``, so that renewals do not queue behind ten thousand binds.
+Give the elector its own ``Connection``, so that renewals do not queue behind ten thousand binds. ``ElectionThread``
+runs it on a thread. Its properties and ``check`` may be read from another one.
 """
 
 import asyncio
@@ -172,7 +173,8 @@ class LeaderElector:
 
     def failing_for(self) -> float:
         """Return the seconds for which all attempts to read or write the lease have failed; 0 if the last succeeded."""
-        return 0.0 if self._failing_since is None else self._timing.clock() - self._failing_since
+        since = self._failing_since
+        return 0.0 if since is None else self._timing.clock() - since
 
     def check(self) -> None:
         """Raise ``LeadershipLostError`` unless this replica leads at this moment.
@@ -307,7 +309,8 @@ class LeaderElector:
             self._on_leader(self._reported_holder)
 
     def _holder(self) -> str:
-        return (self._observed and self._observed.record.holder_identity) or ""
+        observed = self._observed
+        return (observed and observed.record.holder_identity) or ""
 
     def _is_ours(self, record: LeaseRecord) -> bool:
         return record.holder_identity == self._identity

@@ -20,14 +20,13 @@ from structlog.typing import FilteringBoundLogger
 
 from cpg_client.cached_page import CachedPage
 from cpg_client.connection import Connection
+from cpg_client.election_thread import ElectionThread
 from cpg_client.endpoint import Endpoint
 from cpg_client.leader_election import ApiLeaseStore, LeaderElector, LeaseSettings
 from cpg_client.probe_server import ProbeResponse, ProbeServer, Route
 from cpg_client.readiness import Readiness
 from cpg_client.sockets import raise_file_limit
 from cpg_client.timing import ELECTION_TIME, cancel_and_wait
-
-T = TypeVar("T")
 
 
 class LeaderElectionSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -163,38 +162,28 @@ async def run_leading(endpoint: Endpoint, context: ProcessContext[S], standby: S
 
 async def _run_elected(endpoint: Endpoint, context: ProcessContext[S], standby: Standby) -> None:
     settings, log = context.settings, context.log
-    async with Connection(endpoint) as lease_connection:
-        elector = LeaderElector(
-            ApiLeaseStore(lease_connection, settings.lease_namespace, settings.lease_name),
-            context.identity,
-            settings.leader_election.lease_settings(),
-            timing=ELECTION_TIME,
-            on_new_leader=lambda holder: log.info("leader", holder=holder, is_ours=holder == context.identity),
-            on_failure=lambda error: log.warning("lease attempt failed", error=str(error)),
-        )
-        context.readiness.elector = elector
-        async with Connection(endpoint, fence=elector.check) as connection, standby(connection) as work:
-            context.readiness.connection = connection
-            leading = asyncio.create_task(elector.run(work))
-            waiting = asyncio.create_task(context.stopping.wait())
-            try:
-                await asyncio.wait((leading, waiting), return_when=asyncio.FIRST_COMPLETED)
-                if leading.done() or elector.leading:
-                    await leading
-            finally:
-                await cancel_and_wait(leading)
-                await cancel_and_wait(waiting)
-
-
-async def run_until(stopping: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
-    """Return the result of the work, or None where the process is asked to stop first."""
-    working, waiting = asyncio.create_task(work), asyncio.create_task(stopping.wait())
-    try:
-        await asyncio.wait((working, waiting), return_when=asyncio.FIRST_COMPLETED)
-        return working.result() if working.done() else None
-    finally:
-        await cancel_and_wait(working)
-        await cancel_and_wait(waiting)
+    lease_connection = Connection(endpoint)
+    elector = LeaderElector(
+        ApiLeaseStore(lease_connection, settings.lease_namespace, settings.lease_name),
+        context.identity,
+        settings.leader_election.lease_settings(),
+        timing=ELECTION_TIME,
+        on_new_leader=lambda holder: log.info("leader", holder=holder, is_ours=holder == context.identity),
+        on_failure=lambda error: log.warning("lease attempt failed", error=str(error)),
+    )
+    election = ElectionThread(elector, lease_connection, log)
+    context.readiness.elector = elector
+    async with Connection(endpoint, fence=elector.check) as connection, standby(connection) as work:
+        context.readiness.connection = connection
+        leading = asyncio.create_task(election.run(work))
+        waiting = asyncio.create_task(context.stopping.wait())
+        try:
+            await asyncio.wait((leading, waiting), return_when=asyncio.FIRST_COMPLETED)
+            if leading.done() or elector.leading:
+                await leading
+        finally:
+            await cancel_and_wait(leading)
+            await cancel_and_wait(waiting)
 
 
 def process_identity() -> str:

@@ -63,3 +63,14 @@ async def cancel_and_wait(task: asyncio.Future[Any]) -> None:
     await asyncio.wait({task})
     if not task.cancelled():
         task.exception()  # marks the exception as retrieved, so that asyncio does not log it
+
+
+async def run_until(stopping: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """Return the result of the work, or None where the process is asked to stop first."""
+    working, waiting = asyncio.create_task(work), asyncio.create_task(stopping.wait())
+    try:
+        await asyncio.wait((working, waiting), return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        await cancel_and_wait(working)
+        await cancel_and_wait(waiting)

@@ -12,8 +12,8 @@ import structlog
 from kopf._core.engines.peering import Identity
 
 from cpg_client.endpoint import Endpoint
-from cpg_client.process import ProcessContext, process_identity, run_until, serve_probes
-from cpg_client.timing import REAL_TIME, Timing
+from cpg_client.process import ProcessContext, process_identity, serve_probes
+from cpg_client.timing import REAL_TIME, Timing, run_until
 from cpg_operator import handlers
 from cpg_operator.kopf_settings import less_noise
 from cpg_operator.metrics import OperatorMetrics

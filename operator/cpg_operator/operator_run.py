@@ -22,13 +22,12 @@ from cpg_client.process import (
     LeaderWork,
     ProcessContext,
     run_leading,
-    run_until,
     serve_probes,
     with_election_metric,
 )
 from cpg_client.readiness import Readiness
 from cpg_client.shared_session import open_shared_session
-from cpg_client.timing import REAL_TIME, Timing
+from cpg_client.timing import REAL_TIME, Timing, run_until
 from cpg_operator.admission.certifier import Certifier
 from cpg_operator.components import Components, Kinds, build_components
 from cpg_operator.metrics import OperatorMetrics

@@ -1,5 +1,7 @@
 """What a search may use."""
 
+from collections.abc import Callable
+
 from msgspec import Struct
 
 from cpg_engine.cluster.ledger import Ledger
@@ -9,6 +11,10 @@ from cpg_engine.topology.domains import Topology
 from cpg_engine.weights import Weights
 
 
+def _go_on() -> None:
+    """Do nothing: the default of ``pause``."""
+
+
 class Snapshot(Struct, frozen=True, eq=False):
     """The ledger, and what is derived from it and kept between searches."""
 
@@ -16,6 +22,8 @@ class Snapshot(Struct, frozen=True, eq=False):
     score_cache: ScoreCache
     topology: Topology
     dynamic_filters: tuple[DynamicFilter, ...] = ()
+    pause: Callable[[], None] = _go_on
+    """Called between two steps of a search. It may take time, but leaves everything here as it is."""
 
 
 def new_snapshot(weights: Weights | None = None) -> Snapshot:

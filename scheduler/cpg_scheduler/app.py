@@ -27,10 +27,10 @@ from cpg_client.process import (
     LeaderWork,
     ProcessContext,
     process_identity,
-    run_until,
     run_with_standby,
 )
 from cpg_client.stores import Change, Deleted, Modified
+from cpg_client.timing import run_until
 from cpg_engine.snapshot import new_snapshot
 from cpg_scheduler.binding.binder import Binder
 from cpg_scheduler.binding.volumes import VolumeBinder
@@ -51,6 +51,7 @@ from cpg_scheduler.status.conditions import StatusWriter
 from cpg_scheduler.status.events import EventWriter
 from cpg_scheduler.status.resync import TreeStatus
 from cpg_scheduler.status.write_queue import WriteQueue
+from cpg_scheduler.time_slices import TimeSlices
 from cpg_scheduler.write_gate import WriteGate
 
 MAX_SECONDS_TO_DRAIN = 10.0
@@ -66,6 +67,7 @@ class _EndedError(Exception):
 class _Parts:
     """What runs while this replica leads."""
 
+    slices: TimeSlices
     queue: SchedulingQueue
     inbox: EventInbox
     gate: WriteGate
@@ -181,6 +183,7 @@ async def _drain(parts: _Parts) -> NoReturn:
     parts.loop.stop_attempts()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(MAX_SECONDS_TO_DRAIN):
+            await parts.slices.wait_free()
             await parts.gate.wait_open()
             while parts.inbox:
                 await asyncio.sleep(0)
@@ -252,6 +255,7 @@ def _wire(
     )
     add_pages(shell, cache, queue, preemption, metrics, tasks)
     return _Parts(
+        slices=cache.slices,
         queue=queue,
         inbox=inbox,
         gate=gate,

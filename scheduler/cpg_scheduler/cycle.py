@@ -12,7 +12,8 @@ One pass of it:
 8. **Resync.** When no unit is active, the status of other units and trees is brought up to date.
 
 All passes run on one task, so every decision sees all decisions before it: pods are assumed before their binds are
-sent, and no request delays the next pass.
+sent, and no request delays the next pass. A long pass is suspended between two steps of a search (``time_slices``); the
+cache does not change meanwhile.
 """
 
 import asyncio
@@ -87,6 +88,7 @@ class SchedulingLoop:
     ) -> None:
         """Wire up; nothing runs yet."""
         self._cache = cache
+        self._slices = cache.slices
         self._queue = queue
         self._inbox = inbox
         self._requeuer = Requeuer(cache, queue)
@@ -104,20 +106,30 @@ class SchedulingLoop:
         self._binding: dict[int, Attempt] = {}
         """The attempts with binds in flight, by the id of their batch."""
         self._is_ending = False
+        self._passes = 0
+        """The passes so far in which there was anything to do."""
 
     async def run(self) -> None:
         """Run passes, and when attempts have been stopped handle outcomes, until cancelled."""
         if not self._is_ending:
-            self.recover()
+            await self._slices.run(self.recover)
         while not self._is_ending:
-            began, attempts = self._clock(), 0
-            while self.run_pass():
-                attempts += 1
-                if self._clock() - began > MAX_SECONDS_PER_TURN:
-                    await asyncio.sleep(0)
-                    began = self._clock()
-            await self._sleep(0.0 if attempts else GATHERING_SECONDS)
-        await self._handle_outcomes_as_they_come()
+            before = self._passes
+            while await self._slices.run(self._run_turn):  # noqa: ASYNC110 - others have their turn
+                await asyncio.sleep(0)
+            await self._sleep(0.0 if self._passes > before else GATHERING_SECONDS)
+        while True:
+            await self._inbox.wait_for_event()
+            await self._slices.run(self._handle_outcomes)
+
+    def _run_turn(self) -> bool:
+        """Run passes for one turn; return whether there may be more to do."""
+        began = self._clock()
+        while self.run_pass():
+            self._passes += 1
+            if self._clock() - began > MAX_SECONDS_PER_TURN:
+                return True
+        return False
 
     def recover(self) -> None:
         """Take up the preemptions of a previous leader."""
@@ -150,10 +162,13 @@ class SchedulingLoop:
                 await self._inbox.wait()
         except TimeoutError:
             return
-        if gathering:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(gathering):
-                    await self._handle_outcomes_as_they_come()
+        until = asyncio.get_running_loop().time() + gathering
+        with contextlib.suppress(TimeoutError):
+            while gathering:
+                async with asyncio.timeout_at(until):
+                    await self._inbox.wait_for_event()
+                # Each outcome may make room for the next eviction.
+                await self._slices.run(self._handle_outcomes)
         self._inbox.clear()
 
     def _guard(self, key: UnitKey, act: Callable[[UnitKey], None]) -> None:
@@ -168,12 +183,6 @@ class SchedulingLoop:
             self._perform(error_updates(pending_pods(self._cache, key), groups_of(self._cache, key), error))
 
     # 1. Outcomes.
-
-    async def _handle_outcomes_as_they_come(self) -> None:
-        """Handle outcomes until cancelled: each may make room for the next eviction."""
-        while True:
-            await self._inbox.wait_for_event()
-            self._handle_outcomes()
 
     def _handle_outcomes(self) -> None:
         for event in self._inbox.take():
@@ -266,6 +275,7 @@ class SchedulingLoop:
 
     def _attempt(self, key: UnitKey, unit: SchedulableUnit) -> None:
         """Decide about a unit, ask preemption about the pods that are not placed, and perform what follows."""
+        suspended = self._slices.suspended_seconds
         attempt = self._decide(key, unit)
         self._perform(self._preemption.handle(PodsPlaced(key, attempt.nodes)))
         preemption = self._preemption.attempt(key, unit, attempt.decision, attempt.unplaced)
@@ -276,8 +286,9 @@ class SchedulingLoop:
         else:
             self._queue.start_binding(key)
         self._perform(status_updates(self._cache, attempt, preemption))
-        seconds = self._clock() - attempt.began
-        self._queue.charge(key, seconds, attempt.began + seconds, has_placed=bool(attempt.nodes))
+        now, suspended = self._clock(), self._slices.suspended_seconds - suspended
+        seconds = now - attempt.began
+        self._queue.charge(key, seconds - suspended, now, has_placed=bool(attempt.nodes))
         self._metrics.ended(result, seconds)
         # From here on nothing may fail: assumed pods have to be bound, or their room is lost.
         if attempt.nodes:

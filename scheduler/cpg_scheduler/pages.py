@@ -72,7 +72,7 @@ def add_pages(
             "/debug/explain/": Explainer(cache, queue, preemption, options=options, clock=clock).page,
             "/debug/dump": Dumper(cache, queue, options, clock=clock).page,
         }
-        server = BudgetedServer(routes, WorkBudget())
+        server = BudgetedServer(routes, WorkBudget(), before_part=cache.slices.wait_free)
         tasks.create_task(_serve_debug_pages(server, shell.settings.debug_port, shell.log), name="debug pages")
 
 

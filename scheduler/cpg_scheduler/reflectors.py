@@ -160,6 +160,9 @@ def _reflector(
     def on_change(change: Change[Any]) -> None:
         if isinstance(change, Rejection):
             log.warning("object refused", kind=kind.__name__, name=change.key, problems=[*map(str, change.problems)])
+        cluster.cache.slices.when_free(partial(apply, change))
+
+    def apply(change: Change[Any]) -> None:
         take(change)
         cluster.on_change(change, kind)
 

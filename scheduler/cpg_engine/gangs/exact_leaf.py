@@ -63,6 +63,7 @@ class ExactLeafSearch:
                 self.is_exhausted = True
                 return None
             self.steps += 1
+            self._snapshot.pause()
             mark = ledger.mark()
             ledger.place(pod.pod_class, np.array((row,), dtype=np.intp))
             is_alike = index + 1 < len(self._pods) and self._pods[index + 1].pod_class is pod.pod_class

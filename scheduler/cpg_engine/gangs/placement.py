@@ -63,6 +63,7 @@ def _place_run(
     snapshot: Snapshot, pod_class: PodClass, rows: Rows, count: int, *, max_effort: float
 ) -> tuple[list[int], int]:
     """Place up to ``count`` pods of one class; return their rows, and the effort."""
+    snapshot.pause()
     states = tuple(pre_filter_states(snapshot, pod_class))
     if states:
         each = NODE_SCAN_COST + 1 + term_cost(states, snapshot.ledger.cluster.size)
@@ -93,6 +94,7 @@ def _one_by_one(
 ) -> Iterator[int]:
     """Place pods that depend on other pods one after the other, since each changes what the next one sees."""
     for _ in range(count):
+        snapshot.pause()
         best = _best(snapshot.score_cache.of(pod_class).keys, rows, states)
         if best is None:
             return
@@ -125,6 +127,7 @@ def is_unresolvable(snapshot: Snapshot, pod_class: PodClass, rows: Rows, compani
 
     ``companions`` are classes that are to be placed as well and that satisfy all required affinity of the class.
     """
+    snapshot.pause()
     rest = rows[snapshot.score_cache.of(pod_class).feasible[rows]]
     rest = rest[node_resources.could_fit_if_empty(pod_class, snapshot.ledger, rest)]
     for state in pre_filter_states(snapshot, pod_class):
@@ -134,6 +137,7 @@ def is_unresolvable(snapshot: Snapshot, pod_class: PodClass, rows: Rows, compani
 
 def filter_reasons(snapshot: Snapshot, pod_class: PodClass, rows: Rows) -> tuple[FilterReason, ...]:
     """Return why the nodes are rejected for a pod of the class, each node under the first filter that rejects it."""
+    snapshot.pause()
     found: list[FilterReason] = []
     rest = rows
     for static in STATIC:

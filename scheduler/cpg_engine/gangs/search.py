@@ -176,6 +176,7 @@ class PlacementSearch:
         for number, domain in enumerate(self._offered_domains(index, scope, offer)):
             if number and budget.is_wasted():
                 break
+            self._snapshot.pause()
             self._placed.scopes[index] = domain
             is_domain, ways = len(domain.chain) > len(scope.chain), 0
             useful = budget.effort - budget.wasted

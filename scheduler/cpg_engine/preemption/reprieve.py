@@ -119,6 +119,7 @@ class _Reprieve:
 
     def _fit(self, victims: Sequence[PotentialVictim]) -> bool:
         """Restore a batch if all of it may stay."""
+        self._snapshot.pause()
         if not self._room.take(victims):
             return False
         if not self._dependent:

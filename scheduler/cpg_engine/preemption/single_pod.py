@@ -278,6 +278,7 @@ def _simulated(
     snapshot: Snapshot, pod_class: PodClass, row: int, some: Sequence[PotentialVictim], budgets: BudgetAllowances
 ) -> _SimulatedNode | None:
     """Return a row with its victims, or None where evicting all units there is not enough."""
+    snapshot.pause()
     ledger = snapshot.ledger
     mark = ledger.mark()
     names = budgets.violations([found.unit for found in some])

@@ -41,6 +41,7 @@ def fewest_victims(
     problem.simulation.spend(3 * NODE_SCAN_COST * len(problem.needs.classes))
     found = []
     for rows in estimates.node_orders(scope.rows):
+        problem.simulation.snapshot.pause()
         order = _victim_order(victims, rows)
         enough = np.flatnonzero(estimates.room_by_victims(order, scope.rows) >= problem.goal)
         guess = max(int(enough[0]), 1) if len(enough) else len(order)

@@ -17,7 +17,8 @@ Outcomes are events in the inbox of the loop, one for each batch.
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 
 from msgspec import Struct, field
 from structlog.typing import FilteringBoundLogger
@@ -188,11 +189,8 @@ class Binder:
         """End a batch before its first bind; without a problem it is outdated."""
         batch, active.has_failed = active.batch, True
         self._log.info("binds dropped", root=str(batch.unit.key), pods=len(batch.nodes), why=why)
-        for uid in batch.nodes:
-            self._cache.forget(uid)
-        self._end(active)
         failure = BindFailure(frozenset(batch.nodes), problem, is_outdated=problem is None)
-        self._inbox.put(BindFailed(batch, failure))
+        self._cache.slices.when_free(partial(self._end, active, batch.nodes, BindFailed(batch, failure)))
 
     # 2. Validation.
 
@@ -228,6 +226,8 @@ class Binder:
         """Send binds for as long as there are any."""
         while self._binds:
             request = self._binds.popleft()
+            if not request.active.is_validated:
+                await self._cache.slices.wait_free()
             if self._may_bind(request.active):
                 await self._bind(request)
             self._gate.leave()
@@ -307,21 +307,21 @@ class Binder:
         self._metrics.bound("gone" if refusal is GONE else "error" if refusal else "success")
         if refusal:
             self._log.warning("bind failed", pod=request.pod.metadata.key, why=refusal)
-            self._cache.forget(request.uid)
+            self._cache.slices.when_free(partial(self._cache.forget, request.uid))
             active.refused[request.uid] = refusal
         active.left -= 1
         if active.left:
             return
-        self._end(active)
-        if active.refused:
-            self._inbox.put(BindFailed(active.batch, _failure(active)))
-        else:
-            self._inbox.put(BindSucceeded(active.batch))
+        outcome = BindFailed(active.batch, _failure(active)) if active.refused else BindSucceeded(active.batch)
+        self._cache.slices.when_free(partial(self._end, active, (), outcome))
 
-    def _end(self, active: _ActiveBatch) -> None:
-        """Note that the outcome of a batch is known."""
+    def _end(self, active: _ActiveBatch, forgotten: Iterable[str], outcome: BindSucceeded | BindFailed) -> None:
+        """Report the outcome of a batch, and take back the assumption of some pods."""
         batch = active.batch
+        for uid in forgotten:
+            self._cache.forget(uid)
         self.active -= 1
+        self._inbox.put(outcome)
         self._cache.binds_in_flight.end(batch.id, batch.nodes)
         if self._latest.get(batch.unit) is active:
             del self._latest[batch.unit]

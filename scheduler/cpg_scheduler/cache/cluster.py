@@ -15,6 +15,7 @@ events, which the scheduling loop takes before each cycle:
 
 from collections.abc import Callable, Collection, Iterable
 
+from msgspec import structs
 from msgspec.structs import replace
 
 from cpg_api.core.disruption import PodDisruptionBudget
@@ -41,6 +42,7 @@ from cpg_scheduler.cache.reservations import Reservation, Reservations
 from cpg_scheduler.cache.storage import StorageCache
 from cpg_scheduler.cache.victims import Victims
 from cpg_scheduler.keys import UnitKey
+from cpg_scheduler.time_slices import TimeSlices
 
 SINGLE_POD = ""
 """The flavour of a unit that is a pod in no group."""
@@ -53,7 +55,8 @@ class ClusterCache:
         self, snapshot: Snapshot, flavours: Iterable[str], scheduler_name: str, *, namespaces: Collection[str] = ()
     ) -> None:
         """Start empty; without namespaces, we may act in all of them."""
-        self.snapshot = snapshot
+        self.slices = TimeSlices()
+        self.snapshot = structs.replace(snapshot, pause=self.slices.pause)
         self.scheduler_name = scheduler_name
         self.namespaces = frozenset(namespaces)
         self.events = EventCollector()
