@@ -1,10 +1,12 @@
 """The index of label selectors."""
 
+import tracemalloc
+
 import hypothesis.strategies as st
 from hypothesis import given
 
 from cpg_api.meta import LabelSelector, LabelSelectorRequirement
-from cpg_api.selectors import LabelMatcher
+from cpg_api.selectors import Expression, LabelMatcher
 from cpg_engine.testing.strategies import cases
 from cpg_scheduler.cache.selector_index import SelectorIndex
 
@@ -62,3 +64,33 @@ def test_nothing_is_left_of_removed_selectors() -> None:
     assert vars(index) != empty
     index.remove(3, matcher)
     assert vars(index) == empty
+
+
+def test_values_that_many_selectors_name_are_found() -> None:
+    """However many they are, and after most have been removed."""
+    matchers = [LabelMatcher(equal=(("a", "x"), ("b", str(number)))) for number in range(200)]
+    index = SelectorIndex()
+    for number, matcher in enumerate(matchers):
+        index.add(number, matcher)
+    assert [index.selecting({"a": "x", "b": str(number)}) for number in range(200)] == [1 << n for n in range(200)]
+    for number in range(1, 200):
+        index.remove(number, matchers[number])
+    assert (index.selecting({"a": "x", "b": "0"}), index.selecting({"a": "x", "b": "7"})) == (1, 0)
+    index.remove(0, matchers[0])
+    assert not any(found for name, found in vars(index).items())
+
+
+def test_distinct_values_take_little_memory() -> None:
+    """Two thousand selectors that list two hundred values each take no more than the lists do."""
+    matchers = [
+        LabelMatcher(expressions=(Expression("a", "In", frozenset(f"{number}-{n}" for n in range(200))),))
+        for number in range(2000)
+    ]
+    tracemalloc.start()
+    try:
+        index = SelectorIndex()
+        for number, matcher in enumerate(matchers):
+            index.add(number, matcher)
+        assert tracemalloc.get_traced_memory()[0] < 300 * 200 * len(matchers)
+    finally:
+        tracemalloc.stop()
