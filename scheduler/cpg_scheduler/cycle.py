@@ -147,6 +147,8 @@ class SchedulingLoop:
             return False
         now = self._clock()
         self._requeue(now)
+        if self._requeuer.is_behind:
+            return True
         key = self._requeuer.pop(now)
         if key is None:
             return self._requeuer.end_backoff(self._could_place) or self._report_shared() or self._resync()

@@ -12,6 +12,7 @@ from cpg_engine.preemption.budgets import BudgetAllowances
 from cpg_engine.preemption.plan import plan_preemption
 from cpg_engine.preemption.values import PlanOutcome, PreemptionPlan, VictimUnit
 from cpg_engine.preemption.victims import importance
+from cpg_engine.testing.listed_budgets import ListedBudgets
 from cpg_engine.testing.oracle import find, free, has_room, violations
 from cpg_engine.testing.preemption_model import chosen
 from cpg_engine.testing.preemption_strategies import PRIORITY, PreemptionSetup, preemption_setups, subsets
@@ -43,7 +44,7 @@ def planned(setup: PreemptionSetup, *, turned: bool = False) -> PreemptionPlan:
         SearchOptions(),
         priority=PRIORITY,
         units=some[::-1] if turned else some,
-        budgets=budgets_of(setup.budgets, setup.situation.pods),
+        budgets=ListedBudgets(budgets_of(setup.budgets, setup.situation.pods)),
     )
 
 
@@ -202,9 +203,9 @@ def test_a_single_pod_preempts_as_in_kube_scheduler(setup: PreemptionSetup) -> N
 
 def harm(setup: PreemptionSetup, some: Collection[VictimUnit]) -> tuple[int, int]:
     """Return how many units violate a budget if some are evicted, and the highest priority of those."""
-    allowances = BudgetAllowances(budgets_of(setup.budgets, setup.situation.pods))
+    allowances = BudgetAllowances(ListedBudgets(budgets_of(setup.budgets, setup.situation.pods)))
     violated = allowances.violations(sorted(some, key=importance))
-    return sum(map(bool, violated)), max(unit.priority for unit in some)
+    return sum(violated), max(unit.priority for unit in some)
 
 
 @cases(150)

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from cpg_engine.gangs.needs import Needs
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.gangs.unit import POD, Unit
-from cpg_engine.preemption.budgets import BudgetAllowances
+from cpg_engine.preemption.budgets import BudgetAllowances, BudgetSource
 from cpg_engine.preemption.domains import cheapest_domain
 from cpg_engine.preemption.eviction_reasons import eviction_reasons
 from cpg_engine.preemption.reprieve import reprieve, reprieve_until_stable
@@ -32,7 +32,6 @@ from cpg_engine.preemption.simulation import (
 )
 from cpg_engine.preemption.single_pod import preempt_for_pod
 from cpg_engine.preemption.values import (
-    DisruptionBudget,
     Eviction,
     Nomination,
     PlanOutcome,
@@ -55,7 +54,7 @@ def plan_preemption(
     *,
     priority: int,
     units: Sequence[VictimUnit],
-    budgets: Sequence[DisruptionBudget],
+    budgets: BudgetSource,
     ignored: Iterable[str] = (),
 ) -> PreemptionPlan:
     """Plan which of the units to evict so that as many pods of a unit as possible are placed, if its minimum can be.
@@ -133,7 +132,7 @@ def _planned(
     reasons = eviction_reasons(simulation.snapshot, simulation.unit, found.best)
     return PreemptionPlan(
         outcome=PlanOutcome.PLANNED,
-        evictions=tuple(map(Eviction, units, reasons, budgets.violations(units))),
+        evictions=tuple(map(Eviction, units, reasons, budgets.violated_names(units))),
         nominations=_nominations(simulation.snapshot, found.best.assignments),
         considered=considered,
         domains=found.compared,
@@ -177,7 +176,7 @@ def _marked_by_budgets(problem: PreemptionProblem, victims: Sequence[PotentialVi
     alone = problem.budgets.violations_alone(units)
     ways = [least_first] if least_first == alone else [least_first, alone]
     return [
-        [replace(found, is_covered=True) if names else found for found, names in zip(victims, way, strict=True)]
+        [replace(found, is_covered=True) if violates else found for found, violates in zip(victims, way, strict=True)]
         for way in ways
     ]
 

@@ -129,15 +129,15 @@ class PreemptionProblem(Struct, frozen=True, eq=False):
         """Return whether the assignments reach the goal."""
         return len(assignments) >= self.goal
 
-    def violations(self, victims: Sequence[PotentialVictim]) -> list[tuple[str, ...]]:
-        """Return for each victim, the most important first, the budgets that its eviction violates."""
+    def violations(self, victims: Sequence[PotentialVictim]) -> list[bool]:
+        """Return for each victim, the most important first, whether its eviction violates a budget."""
         return self.budgets.violations([found.unit for found in victims])
 
     def cost(self, victims: Sequence[PotentialVictim]) -> Cost:
         """Return the cost of evicting the victims."""
         highest = max((found.unit.priority for found in victims), default=NO_PRIORITY)
         return (
-            sum(map(bool, self.violations(victims))),
+            sum(self.violations(victims)),
             highest,
             len(victims),
             sum(len(found.unit.pods) for found in victims),

@@ -13,6 +13,8 @@ one after the other in the order of what resources alone would cost, as many as 
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 from msgspec import Struct
@@ -211,15 +213,11 @@ def violating(table: VictimTable, budgets: BudgetAllowances) -> Flags:
 
     The entries have to be in the order of ``by_importance``.
     """
-    answer = np.zeros(len(table.rows), dtype=np.bool_)
-    if budgets:
-        owners = table.owners.tolist()
-        covered = [place for place, owner in enumerate(owners) if budgets.covers(table.units[owner])]
-        for row in np.unique(table.rows[covered]).tolist():
-            there = np.flatnonzero(table.rows == row)
-            names = budgets.violations([table.units[owners[place]] for place in there.tolist()])
-            answer[there] = [bool(found) for found in names]
-    return answer
+    if not budgets:
+        return np.zeros(len(table.rows), dtype=np.bool_)
+    entries = zip(table.rows.tolist(), table.entry_units(), strict=True)
+    rows = groupby(entries, key=itemgetter(0))
+    return np.array([found for _, some in rows for found in budgets.violations([unit for _, unit in some])], np.bool_)
 
 
 def not_reprieved(table: VictimTable, room: Amounts) -> Flags:
@@ -281,8 +279,8 @@ def _simulated(
     snapshot.pause()
     ledger = snapshot.ledger
     mark = ledger.mark()
-    names = budgets.violations([found.unit for found in some])
-    victims = violators_first(some, names)
+    violates = budgets.violations([found.unit for found in some])
+    victims = violators_first(some, violates)
     try:
         ledger.ignore(uids_of(some))
         if not _passes(snapshot, pod_class, row):
@@ -291,12 +289,13 @@ def _simulated(
             victims = without(victims, staying)
     finally:
         ledger.rollback(mark)
-    violations = sum(bool(found) for one, found in zip(some, names, strict=True) if one in victims)
+    evicted = set(map(id, victims))
+    violations = sum(violating for one, violating in zip(some, violates, strict=True) if id(one) in evicted)
     highest = max((found.unit.priority for found in victims), default=-PRIORITY_OFFSET)
     sizes = [len(found.unit.pods) for found in victims]
     total = sum(size * (found.unit.priority + PRIORITY_OFFSET) for size, found in zip(sizes, victims, strict=True))
     return _SimulatedNode(
-        victims=[found for found in some if found in victims],
+        victims=[found for found in some if id(found) in evicted],
         row=row,
         rank=(violations, highest, total, sum(sizes)),
         start=min(

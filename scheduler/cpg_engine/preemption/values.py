@@ -20,14 +20,6 @@ class VictimUnit(Struct, frozen=True, kw_only=True):
     pods: tuple[str, ...]
 
 
-class DisruptionBudget(Struct, frozen=True):
-    """A PodDisruptionBudget: how many of the pods that it covers, by UID, may be disrupted now."""
-
-    name: str
-    allowed: int
-    pods: frozenset[str]
-
-
 class EvictionReason(Struct, frozen=True, kw_only=True):
     """What the preemptor needs of a victim.
 
@@ -45,7 +37,7 @@ class EvictionReason(Struct, frozen=True, kw_only=True):
 
 
 class Eviction(Struct, frozen=True):
-    """A unit to evict, what the preemptor needs of it, and the names of the budgets that forbid it."""
+    """A unit to evict, what the preemptor needs of it, and the names of budgets that forbid it, at most ten."""
 
     unit: VictimUnit
     reason: EvictionReason

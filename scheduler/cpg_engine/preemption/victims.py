@@ -68,10 +68,10 @@ def without(victims: Sequence[PotentialVictim], others: Iterable[PotentialVictim
     return [found for found in victims if id(found) not in removed]
 
 
-def violators_first(victims: Sequence[PotentialVictim], violated: Sequence[tuple[str, ...]]) -> list[PotentialVictim]:
-    """Return the victims in the order of reprieve, given the budgets that each of them violates."""
-    pairs = list(zip(victims, violated, strict=True))
-    return [found for found, names in pairs if names] + [found for found, names in pairs if not names]
+def violators_first(victims: Sequence[PotentialVictim], violates: Sequence[bool]) -> list[PotentialVictim]:
+    """Return the victims in the order of reprieve, given which of them violate a budget."""
+    pairs = list(zip(victims, violates, strict=True))
+    return [found for found, violating in pairs if violating] + [found for found, violating in pairs if not violating]
 
 
 def start_ranks(victims: Iterable[PotentialVictim]) -> Mapping[str, int]:

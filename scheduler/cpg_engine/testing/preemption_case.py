@@ -12,6 +12,7 @@ from cpg_engine.preemption.budgets import BudgetAllowances
 from cpg_engine.preemption.simulation import PreemptionProblem, Simulation
 from cpg_engine.preemption.values import PreemptionPlan
 from cpg_engine.preemption.victims import PotentialVictim, potential_victims, start_ranks
+from cpg_engine.testing.listed_budgets import ListedBudgets
 from cpg_engine.testing.scenario_forms import BudgetForm, Forms, GroupForm, NodeForm
 from cpg_engine.testing.simulator import ClusterSimulator, RootUnit
 from cpg_engine.testing.victim_units import budgets_of, units_of
@@ -69,7 +70,7 @@ class PreemptionCase:
         return PreemptionProblem(
             simulation=self.simulation(),
             needs=Needs(self.unit),
-            budgets=BudgetAllowances(budgets_of(self.simulator.budgets, self.simulator.pods.values())),
+            budgets=BudgetAllowances(ListedBudgets(budgets_of(self.simulator.budgets, self.simulator.pods.values()))),
             start_ranks=start_ranks(self.potential_victims()),
             goal=goal,
         )

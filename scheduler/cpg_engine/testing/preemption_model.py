@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
-from cpg_engine.preemption.values import DisruptionBudget, VictimUnit
+from cpg_engine.preemption.values import VictimUnit
+from cpg_engine.testing.listed_budgets import DisruptionBudget
 from cpg_engine.testing.oracle import Situation, free, has_room, requests, suits
 
 ORDER = ("CompositePodGroup", "PodGroup", "Pod")

@@ -24,6 +24,7 @@ from cpg_engine.gangs.unit import GroupPods, Unit, pod_unit, tree_unit
 from cpg_engine.preemption.plan import plan_preemption
 from cpg_engine.preemption.values import PreemptionPlan
 from cpg_engine.snapshot import Snapshot, new_snapshot
+from cpg_engine.testing.listed_budgets import ListedBudgets
 from cpg_engine.testing.oracle import Situation, violations
 from cpg_engine.testing.scenario_forms import BudgetForm
 from cpg_engine.testing.scenario_wording import eviction_text
@@ -214,7 +215,7 @@ class ClusterSimulator:
             self.options,
             priority=priority,
             units=units_of(self.groups.values(), self.pods.values()),
-            budgets=budgets_of(self.budgets, self.pods.values()),
+            budgets=ListedBudgets(budgets_of(self.budgets, self.pods.values())),
         )
 
     def _preempt(self, root: RootUnit) -> int:

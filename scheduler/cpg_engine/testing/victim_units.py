@@ -7,7 +7,8 @@ from cpg_api.scheduling.forest import Group, GroupKey, key_of, parent_of
 from cpg_api.scheduling.membership import membership
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_engine.gangs.unit import POD
-from cpg_engine.preemption.values import DisruptionBudget, VictimUnit
+from cpg_engine.preemption.values import VictimUnit
+from cpg_engine.testing.listed_budgets import DisruptionBudget
 from cpg_engine.testing.scenario_forms import BudgetForm
 
 

@@ -1,212 +1,212 @@
-"""PodDisruptionBudgets and the running pods that they cover.
+"""PodDisruptionBudgets, the pods that they cover, and what they still allow.
 
-Budgets are found by one label that their selector requires, because a namespace may have many budgets and a pod has
-few labels; budgets that require no particular label are checked one by one. Budgets of one namespace with the same
-selector share their cover, and only the one that allows least is reported, so a thousand of them cost as much as one.
+Thousands of budgets may cover the same pods, so nothing is kept for each pair of a budget and a pod. The budgets of a
+namespace are numbered, and a set of them is an integer. Which of them cover a pod is computed when a plan asks for it,
+and kept until a selector or the labels of the pod change.
 
 The disruption controller counts with a delay. Pods that we evict are therefore taken off here, or two plans in a row
 would use the same allowance. A pod stays off until it terminates and the budget's status has been written since, in
 either order. Pods that are not evicted after all are refunded.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import TypeAlias
-
-from msgspec import Struct, field
+from collections.abc import Iterable, Iterator, Mapping
 
 from cpg_api.core.disruption import PodDisruptionBudget
 from cpg_api.core.pod import Pod
 from cpg_api.selectors import LabelMatcher
-from cpg_engine.preemption.values import DisruptionBudget
-
-IndexKey: TypeAlias = tuple[str, tuple[str, str] | None]
-"""A namespace, and a label that a selector requires, or None for one that requires no particular label."""
-
-
-class _SpentPod(Struct):
-    """What is known about a pod since it was taken off a budget."""
-
-    is_counted: bool = False
-    is_ending: bool = False
+from cpg_engine.preemption.budgets import BudgetSet, EvictionCounter, numbers_of
+from cpg_scheduler.cache.selector_index import SelectorIndex
+from cpg_scheduler.cache.spent_pods import SpentPods
 
 
-class _Cover(Struct, eq=False):
-    """The budgets of one selector, and the pods that they cover, by UID, with their names."""
+class _NamespaceBudgets:
+    """The budgets of a namespace, each with a number."""
 
-    namespace: str
-    matcher: LabelMatcher
-    pods: dict[str, str] = field(default_factory=dict)
-    budgets: dict[str, None] = field(default_factory=dict)
-    frozen_uids: frozenset[str] | None = None
-    """The covered pods, until they change."""
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+        self._unused: list[int] = []
+        self._selectors = SelectorIndex()
+        self.allowed = EvictionCounter()
+        """What the status of each budget allows."""
+        self.selecting: dict[str, BudgetSet] = {}
+        """The budgets that select a pod, by its UID, as far as they have been asked for."""
+        self._disrupted: dict[str, BudgetSet] = {}
+        """The budgets whose status has counted the eviction of a pod, by its name."""
+        self.spent: list[SpentPods] = []
 
     @property
-    def index_key(self) -> IndexKey:
-        """Return the key by which the cover is found."""
-        return self.namespace, self.matcher.equal[0] if self.matcher.equal else None
+    def is_empty(self) -> bool:
+        """Return whether there is no budget."""
+        return len(self._unused) == len(self.keys)
 
-    def uids(self) -> frozenset[str]:
-        """Return the covered pods; it is the same object until they change."""
-        if self.frozen_uids is None:
-            self.frozen_uids = frozenset(self.pods)
-        return self.frozen_uids
+    def add(self, key: str, matcher: LabelMatcher) -> int:
+        """Add a budget; return its number."""
+        if not self._unused:
+            self._unused.append(len(self.keys))
+            self.keys.append("")
+        number = self._unused.pop()
+        self.keys[number] = key
+        self._selectors.add(number, matcher)
+        self.selecting.clear()
+        return number
 
-    def put(self, pod: Pod) -> None:
-        """Cover a pod, if it is selected."""
-        if self.matcher.matches(pod.metadata.labels):
-            self.pods[pod.metadata.uid] = pod.metadata.name
-            self.frozen_uids = None
+    def remove(self, number: int, matcher: LabelMatcher) -> None:
+        """Remove a budget; its number may be used again."""
+        self._selectors.remove(number, matcher)
+        self.selecting.clear()
+        self.allowed.put(number, 0)
+        for found in self.spent:
+            found.forget_budget(number)
+        self.drop_settled()
+        self._unused.append(number)
 
-    def remove(self, uid: str) -> None:
-        """No longer cover a pod."""
-        if self.pods.pop(uid, None) is not None:
-            self.frozen_uids = None
+    def replace_disrupted(self, number: int, old: Iterable[str], new: Iterable[str]) -> None:
+        """Take the pods, by name, whose evictions a budget has counted, in place of those before."""
+        for name in {*old} ^ {*new}:
+            budgets = self._disrupted.pop(name, 0) ^ (1 << number)
+            if budgets:
+                self._disrupted[name] = budgets
+
+    def selecting_pod(self, pod: Pod) -> BudgetSet:
+        """Return the budgets that select a pod."""
+        uid = pod.metadata.uid
+        if uid not in self.selecting:
+            self.selecting[uid] = self._selectors.selecting(pod.metadata.labels)
+        return self.selecting[uid]
+
+    def covering(self, pod: Pod) -> BudgetSet:
+        """Return the budgets that select a pod and have not counted its eviction."""
+        budgets = self.selecting_pod(pod)
+        return budgets & ~self._disrupted.get(pod.metadata.name, 0) if self._disrupted else budgets
+
+    def drop_settled(self) -> None:
+        """Forget pods that are off no budget any more."""
+        self.spent = [found for found in self.spent if found]
 
 
 class Budgets:
     """The PodDisruptionBudgets of a cluster."""
 
-    def __init__(self) -> None:
-        """Start without budgets."""
-        self._budgets: dict[str, tuple[PodDisruptionBudget, _Cover]] = {}
-        self._covers: dict[tuple[str, LabelMatcher], _Cover] = {}
-        self._covers_by_key: dict[IndexKey, dict[_Cover, None]] = {}
-        self._running: dict[str, dict[str, Pod]] = {}
-        """The pods that may be disrupted, by namespace and UID."""
-        self._spent: dict[str, dict[str, _SpentPod]] = {}
-        """The pods that are taken off, by budget and UID."""
+    def __init__(self, pods: Mapping[str, Pod]) -> None:
+        """Start without budgets; ``pods`` are all pods by UID."""
+        self._pods = pods
+        self._budgets: dict[str, tuple[PodDisruptionBudget, LabelMatcher, int]] = {}
+        self._namespaces: dict[str, _NamespaceBudgets] = {}
 
     def __iter__(self) -> Iterator[PodDisruptionBudget]:
         """Yield the budgets as the API server has them."""
-        return (budget for budget, _ in self._budgets.values())
+        return (budget for budget, *_ in self._budgets.values())
+
+    def __bool__(self) -> bool:
+        """Return whether there is any budget."""
+        return bool(self._budgets)
+
+    # Changes.
 
     def put(self, budget: PodDisruptionBudget) -> None:
         """Take the state of a budget."""
-        key = budget.metadata.key
-        known = self._budgets.get(key)
-        for spent in self._spent.get(key, {}).values():
-            spent.is_counted = True
-        self._drop_settled(key)
-        if known is not None and known[0].spec.selector == budget.spec.selector:
-            self._budgets[key] = (budget, known[1])
-            return
-        self.remove(key)
-        cover = self._cover_for(budget.metadata.namespace, LabelMatcher.compile(budget.spec.selector))
-        cover.budgets[key] = None
-        self._budgets[key] = (budget, cover)
+        key, namespace = budget.metadata.key, budget.metadata.namespace
+        old = self._budgets.get(key)
+        if old is not None and old[0].spec.selector != budget.spec.selector:
+            self.remove(key)
+            old = None
+        there = self._namespaces.setdefault(namespace, _NamespaceBudgets())
+        if old is None:
+            matcher = LabelMatcher.compile(budget.spec.selector)
+            number = there.add(key, matcher)
+        else:
+            _, matcher, number = old
+            for found in there.spent:
+                found.count(number)
+            there.drop_settled()
+        there.allowed.put(number, budget.status.disruptions_allowed)
+        there.replace_disrupted(number, _disrupted(old[0]) if old is not None else (), _disrupted(budget))
+        self._budgets[key] = (budget, matcher, number)
 
     def remove(self, key: str) -> None:
         """Forget a budget."""
-        known = self._budgets.pop(key, None)
-        if known is None:
+        found = self._budgets.pop(key, None)
+        if found is None:
             return
-        self._spent.pop(key, None)
-        cover = known[1]
-        del cover.budgets[key]
-        if not cover.budgets:
-            del self._covers[cover.namespace, cover.matcher]
-            del self._covers_by_key[cover.index_key][cover]
+        budget, matcher, number = found
+        there = self._namespaces[budget.metadata.namespace]
+        there.replace_disrupted(number, _disrupted(budget), ())
+        there.remove(number, matcher)
+        if there.is_empty:
+            del self._namespaces[budget.metadata.namespace]
 
     def replace_pod(self, old: Pod | None, new: Pod | None) -> None:
         """Put the new state of a pod in place of the old one."""
-        if old is not None and self._spent and (new is None or new.is_terminating):
-            self._note_end(old.metadata.uid)
-        before, after = _disruptable(old), _disruptable(new)
-        if before is not None:
-            del self._running[before.metadata.namespace][before.metadata.uid]
-        if after is not None:
-            self._running.setdefault(after.metadata.namespace, {})[after.metadata.uid] = after
-        if before is not None and after is not None and before.metadata.labels == after.metadata.labels:
+        there = self._namespaces.get(old.metadata.namespace) if old is not None else None
+        if old is None or there is None:
             return
-        if before is not None:
-            for cover in self._possible_covers(before):
-                cover.remove(before.metadata.uid)
-        if after is not None:
-            for cover in self._possible_covers(after):
-                cover.put(after)
+        if new is None or new.metadata.labels != old.metadata.labels:
+            there.selecting.pop(old.metadata.uid, None)
+        if there.spent and (new is None or new.is_terminating):
+            for found in there.spent:
+                found.end(old.metadata.uid)
+            there.drop_settled()
 
     def spend(self, pods: Iterable[Pod]) -> None:
         """Take pods off their budgets: they are about to be evicted."""
+        found: dict[str, dict[str, BudgetSet]] = {}
         for pod in pods:
-            for key in self._budgets_of(pod):
-                self._spent.setdefault(key, {})[pod.metadata.uid] = _SpentPod()
+            if budgets := self._selecting(pod):
+                found.setdefault(pod.metadata.namespace, {})[pod.metadata.uid] = budgets
+        for namespace, budgets_of in found.items():
+            self.refund(budgets_of)
+            self._namespaces[namespace].spent.append(SpentPods(budgets_of))
 
     def refund(self, uids: Iterable[str]) -> None:
         """Put pods back that are not evicted after all."""
-        for uid in uids:
-            for key, spent in tuple(self._spent.items()):
-                spent.pop(uid, None)
-                self._drop_settled(key)
+        gone = frozenset(uids)
+        for there in self._namespaces.values():
+            for found in there.spent:
+                found.drop(gone)
+            there.drop_settled()
 
-    def allowed_after(self, pods: Iterable[Pod]) -> dict[str, int]:
-        """Return what the status of each budget that covers some of these pods allows after their eviction."""
-        found: dict[str, int] = {}
+    # Questions.
+
+    def covering(self, uid: str) -> tuple[str, BudgetSet]:
+        """Return the namespace of a running pod and the budgets that cover it."""
+        pod = self._pods[uid]
+        namespace = pod.metadata.namespace
+        there = self._namespaces.get(namespace)
+        return namespace, 0 if there is None else there.covering(pod)
+
+    def left(self, namespace: str) -> EvictionCounter:
+        """Return how many evictions each budget of a namespace allows, without the pods that were taken off."""
+        there = self._namespaces[namespace]
+        counter = there.allowed.copy()
+        for found in there.spent:
+            for budgets in found.unsettled():
+                counter.take(budgets)
+        return counter
+
+    def name(self, namespace: str, budget: int) -> str:
+        """Return the name of a budget, with its namespace."""
+        return self._namespaces[namespace].keys[budget]
+
+    def overdrawn_by(self, pods: Iterable[Pod]) -> dict[str, int]:
+        """Return the budgets whose status does not allow the eviction of some pods, with how many are too many."""
+        left: dict[str, EvictionCounter] = {}
+        excess: dict[str, EvictionCounter] = {}
         for pod in pods:
-            for key in self._budgets_of(pod):
-                allowed = self._budgets[key][0].status.disruptions_allowed
-                found[key] = found.get(key, allowed) - 1
-        return found
+            budgets, namespace = self._selecting(pod), pod.metadata.namespace
+            if budgets:
+                if namespace not in left:
+                    left[namespace], excess[namespace] = self._namespaces[namespace].allowed.copy(), EvictionCounter()
+                excess[namespace].add(left[namespace].take(budgets))
+        return {
+            self.name(namespace, number): counter.value(number)
+            for namespace, counter in excess.items()
+            for number in numbers_of(counter.nonzero)
+        }
 
-    def current(self) -> tuple[DisruptionBudget, ...]:
-        """Return what may be disrupted now, by budget; terminating pods are not covered.
-
-        Of budgets that cover the same pods, the one that allows least is returned; those that cover none are left out.
-        """
-        strictest: dict[frozenset[str], DisruptionBudget] = {}
-        for key, (budget, cover) in sorted(self._budgets.items()):
-            pods = _undisrupted(budget, cover)
-            allowed = max(budget.status.disruptions_allowed - len(self._spent.get(key, ())), 0)
-            if pods and (pods not in strictest or allowed < strictest[pods].allowed):
-                strictest[pods] = DisruptionBudget(name=key, allowed=allowed, pods=pods)
-        return tuple(sorted(strictest.values(), key=lambda found: found.name))
-
-    def _note_end(self, uid: str) -> None:
-        for key, spent in tuple(self._spent.items()):
-            if uid in spent:
-                spent[uid].is_ending = True
-                self._drop_settled(key)
-
-    def _drop_settled(self, key: str) -> None:
-        """Forget the spent pods that terminate and that the controller has counted."""
-        left = {uid: one for uid, one in self._spent.get(key, {}).items() if not (one.is_counted and one.is_ending)}
-        if left:
-            self._spent[key] = left
-        else:
-            self._spent.pop(key, None)
-
-    def _cover_for(self, namespace: str, matcher: LabelMatcher) -> _Cover:
-        """Return the cover that all budgets of a namespace with this selector share."""
-        cover = self._covers.get((namespace, matcher))
-        if cover is None:
-            cover = self._covers[namespace, matcher] = _Cover(namespace, matcher)
-            self._covers_by_key.setdefault(cover.index_key, {})[cover] = None
-            for pod in self._running.get(namespace, {}).values():
-                cover.put(pod)
-        return cover
-
-    def _possible_covers(self, pod: Pod) -> Iterator[_Cover]:
-        """Yield every cover that may have a pod, by the pod's labels."""
-        namespace, labels = pod.metadata.namespace, pod.metadata.labels
-        for label in (*labels.items(), None):
-            yield from self._covers_by_key.get((namespace, label), ())
-
-    def _budgets_of(self, pod: Pod) -> Iterator[str]:
-        """Yield the budgets that cover a pod."""
-        for cover in self._possible_covers(pod):
-            if cover.matcher.matches(pod.metadata.labels):
-                yield from cover.budgets
+    def _selecting(self, pod: Pod) -> BudgetSet:
+        there = self._namespaces.get(pod.metadata.namespace)
+        return 0 if there is None else there.selecting_pod(pod)
 
 
-def _undisrupted(budget: PodDisruptionBudget, cover: _Cover) -> frozenset[str]:
-    """Return the covered pods, without those for which the API server has accepted an eviction."""
-    disrupted = budget.status.disrupted_pods
-    if not disrupted:
-        return cover.uids()
-    return frozenset(uid for uid, name in cover.pods.items() if name not in disrupted)
-
-
-def _disruptable(pod: Pod | None) -> Pod | None:
-    """Return a pod if it may be disrupted: it has a node, and neither terminates nor has ended."""
-    if pod is None or not pod.spec.node_name or pod.is_terminal or pod.is_terminating:
-        return None
-    return pod
+def _disrupted(budget: PodDisruptionBudget) -> Iterable[str]:
+    return budget.status.disrupted_pods or ()

@@ -65,7 +65,7 @@ class ClusterCache:
         self._groups = GroupCache(served, self._pods, self.events)
         self.pods, self.stores, self.workloads = self._pods.by_uid, self._groups.stores, self._groups.workloads
         self.priority_classes = self._groups.priority_classes
-        self.budgets = Budgets()
+        self.budgets = Budgets(self.pods)
         self.marks = PreemptionMarks()
         self.reservations = Reservations(snapshot.ledger, self.events)
         self.victims = Victims(snapshot.ledger, self._pods, self._groups, self.events)

@@ -51,7 +51,7 @@ class Planner:
             self._options,
             priority=unit.priority,
             units=victims,
-            budgets=self._cache.budgets.current(),
+            budgets=self._cache.budgets,
             ignored=(*self._cache.reservations.ignored_by(key, unit.priority), *leaving),
         )
 
@@ -84,7 +84,7 @@ class Planner:
             victims=victims,
             awaited={*victims, *needed},
             plan=plan,
-            allowed=self._cache.budgets.allowed_after(self._cache.pods[uid] for uid in victims),
+            overdrawn=self._cache.budgets.overdrawn_by(self._cache.pods[uid] for uid in victims),
         )
         preemption.placeable = self.placeable(preemption)
         return preemption

@@ -120,8 +120,8 @@ class ActivePreemption(Struct, kw_only=True, eq=False):
     state: PreemptionState = PreemptionState.NEW
     job_id: int = 0
     plan: PreemptionPlan | None = None
-    allowed: Mapping[str, int] = {}
-    """What the budgets that cover its victims would have allowed without these, when the plan was made."""
+    overdrawn: Mapping[str, int] = {}
+    """The budgets that did not allow its evictions when the plan was made, with how many were too many."""
     placeable: int = 0
     """How many pods could be placed without the victims when the plan was made; 0 where that was not computed.
 

@@ -29,8 +29,8 @@ def validate_plan(cache: ClusterCache, preemption: ActivePreemption, options: Se
     victims = [eviction.unit.pods for eviction in preemption.plan.evictions] if preemption.plan is not None else []
     if any(has_unit_changed(cache, pods, preemption.priority) for pods in victims):
         return "a victim unit has more pods, or a higher priority"
-    left = cache.budgets.allowed_after(cache.pods[uid] for uid in preemption.victims if uid in cache.pods)
-    if any(allowed < min(preemption.allowed.get(name, 0), 0) for name, allowed in left.items()):
+    excess = cache.budgets.overdrawn_by(cache.pods[uid] for uid in preemption.victims if uid in cache.pods)
+    if any(number > preemption.overdrawn.get(name, 0) for name, number in excess.items()):
         return "a PodDisruptionBudget allows fewer disruptions"
     ignored = cache.reservations.ignored_by(preemption.unit, preemption.priority)
     return ROOM_WITHOUT_EVICTIONS if decide(cache.snapshot, unit.unit, options, ignored=ignored).binds else ""

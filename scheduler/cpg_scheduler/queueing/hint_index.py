@@ -3,12 +3,10 @@
 Ten thousand pods that are all different have ten thousand different hints, and with every pod that ends some node has
 more room. So hints are indexed in three steps:
 
-1. by a label that a node must have to help, such as one that a node selector names, or by an extended resource that it
-   must offer: a node is compared only with hints for the labels and resources that it has;
-2. by everything else about the node, except room: hints that require the same of a node, and the same extended
-   resources, share a *table*, and the filters run once for all of them;
-3. by room: the requests of a table are arrays, and one comparison per resource finds the hints that fit a node; of
-   these, those that tolerate the taints of the node are found by a number for their tolerations.
+1. by an extended resource that a node must offer to help: a node is compared only with hints for the resources that it
+   has; hints for the same extended resources share a *table*;
+2. by room: the requests of a table are arrays, and one comparison per resource finds the hints that fit a node;
+3. by node selector, affinity and tolerations: these have numbers, and each node is compared with all of them at once.
 
 As in ``hints``, an approximation may cause a useless attempt and must never prevent one that would succeed.
 """
@@ -17,38 +15,39 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from cpg_api.core.node import Taint
-from cpg_api.selectors import NAME_FIELD
-from cpg_engine.cluster.axes import BASE, Amounts, Rows
+from cpg_engine.cluster.axes import BASE, Amounts, Flags, Rows
 from cpg_engine.cluster.pod_classes import PodClass
 from cpg_engine.filters import node_resources
-from cpg_engine.filters.registry import blocking_taints, selects_nodes, statically_feasible
+from cpg_engine.filters.registry import blocking_taints, statically_feasible
 from cpg_engine.snapshot import Snapshot
 from cpg_scheduler.queueing.hints import RequeueHint
+from cpg_scheduler.queueing.node_selection_index import NodeSelectionIndex
 from cpg_scheduler.queueing.toleration_index import TolerationIndex
 
-NodeLabel: TypeAlias = tuple[str, str]
-"""A label and its value; the name of a node counts as a label, and so do the resources that it offers."""
+TableKey: TypeAlias = frozenset[str]
+"""Extended resources."""
 
-ANY_NODE: NodeLabel = ("", "")
-"""What every node has."""
-
-OFFERS = ""
-"""The label whose values are the resources that a node offers; no label of a node has this name."""
+ANY_NODE = ""
+"""Stands for a resource that every node offers."""
 
 NEVER_FITS = np.iinfo(np.int64).max
 """More than any node has: the request at an unused position."""
 
 
 class _HintTable:
-    """Hints for room on the same nodes: their requests, one column per resource."""
+    """Hints for the same extended resources: their requests, one column per resource.
 
-    def __init__(self, pod_class: PodClass, labels: frozenset[NodeLabel]) -> None:
-        self.pod_class = pod_class
-        self.labels = labels
+    A node is compared with them if it offers ``resource``.
+    """
+
+    def __init__(self, resource: str) -> None:
+        self.resource = resource
         self.requests: dict[str, NDArray[np.int64]] = {}
+        self.selections = np.zeros(0, dtype=np.intp)
         self.tolerations = np.zeros(0, dtype=np.intp)
         self.keys: list[Hashable] = []
         self.unused: list[int] = []
@@ -57,15 +56,16 @@ class _HintTable:
     def is_empty(self) -> bool:
         return len(self.unused) == len(self.keys)
 
-    def put(self, key: Hashable, requests: dict[str, int], tolerations: int) -> int:
-        """Add a hint, with the number of its tolerations; return its position."""
+    def put(self, key: Hashable, requests: dict[str, int], selection: int, tolerations: int) -> int:
+        """Add a hint, with the numbers of its node selection and its tolerations; return its position."""
         if not self.unused:
             self._grow()
         for name in requests.keys() - self.requests.keys():
             self.requests[name] = np.zeros(len(self.keys), dtype=np.int64)
             self.requests[name][self.unused] = NEVER_FITS
         position = self.unused.pop()
-        self.keys[position], self.tolerations[position] = key, tolerations
+        self.keys[position] = key
+        self.selections[position], self.tolerations[position] = selection, tolerations
         for name, column in self.requests.items():
             column[position] = requests.get(name, 0)
         return position
@@ -76,19 +76,18 @@ class _HintTable:
         for column in self.requests.values():
             column[position] = NEVER_FITS
 
-    def fitting(
-        self, free: Amounts, columns: Mapping[str, int], taints: Sequence[tuple[Taint, ...]], index: TolerationIndex
-    ) -> Iterator[Hashable]:
-        """Yield the keys of the hints that fit one of the nodes, by what each node has free, and by its taints."""
+    def fitting(self, nodes: "_ChangedNodes", columns: Mapping[str, int], index: TolerationIndex) -> Iterator[Hashable]:
+        """Yield the keys of the hints that fit one of the nodes."""
         # A resource that a hint does not request may be overdrawn.
-        free = np.maximum(free, 0)
+        free = np.maximum(nodes.free, 0)
         rest = self._that_fit(np.arange(len(self.keys)), free.max(axis=0, initial=0), columns)
-        for row, found in zip(free, taints, strict=True):
+        for row, selected, taints in zip(free, nodes.selected, nodes.taints, strict=True):
             if not len(rest):
                 return
-            fitting = self._that_fit(rest, row, columns)
-            if found:
-                fitting = fitting[index.tolerates(self.tolerations[fitting], found)]
+            fitting = rest[selected[self.selections[rest]]]
+            fitting = self._that_fit(fitting, row, columns)
+            if taints:
+                fitting = fitting[index.tolerates(self.tolerations[fitting], taints)]
             yield from (self.keys[position] for position in fitting.tolist())
             rest = np.setdiff1d(rest, fitting, assume_unique=True)
 
@@ -104,10 +103,19 @@ class _HintTable:
         more = max(len(self.keys), 16)
         self.unused = [*range(len(self.keys) + more - 1, len(self.keys) - 1, -1)]
         self.keys += [None] * more
+        self.selections = np.pad(self.selections, (0, more))
         self.tolerations = np.pad(self.tolerations, (0, more))
         self.requests = {
             name: np.pad(column, (0, more), constant_values=NEVER_FITS) for name, column in self.requests.items()
         }
+
+
+class _ChangedNodes(Struct, frozen=True, eq=False):
+    """What each of some nodes has free, which node selections select it, and its taints."""
+
+    free: Amounts
+    selected: Sequence[Flags]
+    taints: Sequence[tuple[Taint, ...]]
 
 
 class HintIndex:
@@ -118,9 +126,10 @@ class HintIndex:
         self._hints: dict[Hashable, RequeueHint] = {}
         self._any_change: dict[Hashable, None] = {}
         self._by_member_node: dict[str, dict[Hashable, None]] = {}
-        self._tables: dict[Hashable, _HintTable] = {}
-        self._by_label: dict[NodeLabel, dict[Hashable, _HintTable]] = {}
-        self._positions: dict[Hashable, list[tuple[Hashable, int]]] = {}
+        self._tables: dict[TableKey, _HintTable] = {}
+        self._by_resource: dict[str, dict[TableKey, _HintTable]] = {}
+        self._positions: dict[Hashable, list[tuple[TableKey, int]]] = {}
+        self._selections = NodeSelectionIndex()
         self._tolerations = TolerationIndex()
 
     def __len__(self) -> int:
@@ -159,6 +168,7 @@ class HintIndex:
                 del self._by_member_node[name]
         for table_key, position in self._positions.pop(key):
             table = self._tables[table_key]
+            self._selections.release(int(table.selections[position]))
             self._tolerations.release(int(table.tolerations[position]))
             table.remove(position)
             if table.is_empty:
@@ -171,51 +181,48 @@ class HintIndex:
         for name in names:
             found.update(self._by_member_node.get(name, {}))
         rows = _rows(snapshot, names)
-        for table in self._tables_for(snapshot, rows).values():
-            found.update(dict.fromkeys(_fitting(table, snapshot, rows, self._tolerations)))
+        tables = self._tables_for(snapshot, rows)
+        if tables:
+            changed = self._changed_nodes(snapshot, rows)
+            for table in tables:
+                keys = table.fitting(changed, snapshot.ledger.classes.axis.places, self._tolerations)
+                found.update(dict.fromkeys(keys))
         return list(found)
 
-    def _put_class(self, key: Hashable, pod_class: PodClass) -> tuple[Hashable, int]:
+    def _put_class(self, key: Hashable, pod_class: PodClass) -> tuple[TableKey, int]:
         """Add a class of pods of a hint; return where."""
-        table_key = _table_key(pod_class)
-        table = self._tables.get(table_key)
+        extended = _extended(pod_class)
+        table = self._tables.get(extended)
         if table is None:
-            table = self._tables[table_key] = _HintTable(pod_class, self._required_labels(pod_class))
-            for label in table.labels:
-                self._by_label.setdefault(label, {})[table_key] = table
-        return table_key, table.put(key, pod_class.requests, self._tolerations.add(pod_class.tolerations))
+            rarest = min(sorted(extended), key=lambda name: len(self._by_resource.get(name, ())), default=ANY_NODE)
+            table = self._tables[extended] = _HintTable(rarest)
+            self._by_resource.setdefault(rarest, {})[extended] = table
+        selection, tolerations = self._selections.add(pod_class), self._tolerations.add(pod_class.tolerations)
+        return extended, table.put(key, pod_class.requests, selection, tolerations)
 
-    def _remove_table(self, table_key: Hashable, table: _HintTable) -> None:
+    def _remove_table(self, table_key: TableKey, table: _HintTable) -> None:
         del self._tables[table_key]
-        for label in table.labels:
-            del self._by_label[label][table_key]
-            if not self._by_label[label]:
-                del self._by_label[label]
+        del self._by_resource[table.resource][table_key]
+        if not self._by_resource[table.resource]:
+            del self._by_resource[table.resource]
 
-    def _required_labels(self, pod_class: PodClass) -> frozenset[NodeLabel]:
-        """Return labels one of which a node must have to take a pod of the class; of a selector's, the rarest here."""
-        if pod_class.node_name:
-            return frozenset({(NAME_FIELD, pod_class.node_name)})
-        required = (*pod_class.node_selector.equal, *((OFFERS, name) for name in sorted(_extended(pod_class))))
-        if required:
-            return frozenset({min(required, key=lambda label: len(self._by_label.get(label, ())))})
-        terms = pod_class.node_affinity.terms if pod_class.node_affinity is not None else ()
-        listed = [
-            next((one for one in (*term.fields, *term.expressions) if one.operator == "In"), None) for term in terms
-        ]
-        labels = frozenset((one.key, value) for one in listed if one is not None for value in one.values)
-        return labels if labels and None not in listed else frozenset({ANY_NODE})
-
-    def _tables_for(self, snapshot: Snapshot, rows: Rows) -> dict[Hashable, _HintTable]:
-        """Return the tables for which one of the nodes has a required label."""
-        labels = {ANY_NODE}
+    def _tables_for(self, snapshot: Snapshot, rows: Rows) -> list[_HintTable]:
+        """Return the tables for which one of the nodes offers the resource."""
+        resources = {ANY_NODE: None}
         for row in rows.tolist():
             node = snapshot.ledger.cluster.nodes[row]
-            if node is not None:
-                labels.update(node.metadata.labels.items())
-                labels.add((NAME_FIELD, node.metadata.name))
-                labels.update((OFFERS, name) for name in node.status.allocatable or ())
-        return {key: table for label in labels for key, table in self._by_label.get(label, {}).items()}
+            resources.update(dict.fromkeys(() if node is None else node.status.allocatable or ()))
+        return [table for name in resources for table in self._by_resource.get(name, {}).values()]
+
+    def _changed_nodes(self, snapshot: Snapshot, rows: Rows) -> _ChangedNodes:
+        ledger, cluster = snapshot.ledger, snapshot.ledger.cluster
+        nodes = [(row, node) for row in rows.tolist() if (node := cluster.nodes[row]) is not None]
+        rows = np.array([row for row, _ in nodes], dtype=np.intp)
+        return _ChangedNodes(
+            free=ledger.allocatable[rows] - ledger.used[rows],
+            selected=self._selections.selecting(node for _, node in nodes),
+            taints=[blocking_taints(cluster, row) for row, _ in nodes],
+        )
 
 
 def may_help(snapshot: Snapshot, hint: RequeueHint, nodes: Iterable[str]) -> bool:
@@ -235,18 +242,6 @@ def _rows(snapshot: Snapshot, names: Iterable[str]) -> Rows:
 def _has_room(snapshot: Snapshot, pod_class: PodClass, rows: Rows) -> bool:
     rows = rows[node_resources.passes(pod_class, snapshot.ledger, rows)]
     return bool(len(rows)) and bool(statically_feasible(pod_class, snapshot.ledger.cluster, rows).any())
-
-
-def _fitting(table: _HintTable, snapshot: Snapshot, rows: Rows, index: TolerationIndex) -> Iterator[Hashable]:
-    ledger, cluster = snapshot.ledger, snapshot.ledger.cluster
-    rows = rows[selects_nodes(table.pod_class, cluster, rows)]
-    taints = [blocking_taints(cluster, row) for row in rows.tolist()]
-    return table.fitting(ledger.allocatable[rows] - ledger.used[rows], ledger.classes.axis.places, taints, index)
-
-
-def _table_key(pod_class: PodClass) -> Hashable:
-    """Return what decides which nodes the pods of a class may use, except tolerations, and what they request there."""
-    return pod_class.node_name, pod_class.node_selector, pod_class.node_affinity, _extended(pod_class)
 
 
 def _extended(pod_class: PodClass) -> frozenset[str]:

@@ -9,6 +9,7 @@ from cpg_engine.preemption.values import PlanOutcome, PreemptionPlan
 from cpg_engine.snapshot import Snapshot
 from cpg_engine.testing.builders import pod
 from cpg_engine.testing.call_counts import count_calls
+from cpg_engine.testing.listed_budgets import ListedBudgets
 from cpg_engine.testing.preemption_case import PRIORITY, PreemptionCase, names
 from cpg_engine.testing.scenario_forms import BudgetForm
 from cpg_engine.testing.scenario_wording import eviction_text
@@ -72,7 +73,13 @@ def test_the_room_of_ignored_pods_is_worth_a_plan() -> None:
     def planned(*ignored: str) -> PreemptionPlan:
         found = case.unit
         return plan_preemption(
-            simulator.snapshot, found, simulator.options, priority=PRIORITY, units=(), budgets=(), ignored=ignored
+            simulator.snapshot,
+            found,
+            simulator.options,
+            priority=PRIORITY,
+            units=(),
+            budgets=ListedBudgets(),
+            ignored=ignored,
         )
 
     found = planned(*going)
@@ -91,7 +98,13 @@ def test_ignored_pods_take_no_room() -> None:
 
     def planned(snapshot: Snapshot, *ignored: str) -> PlanOutcome:
         found = plan_preemption(
-            snapshot, case.unit, case.simulator.options, priority=PRIORITY, units=(), budgets=(), ignored=ignored
+            snapshot,
+            case.unit,
+            case.simulator.options,
+            priority=PRIORITY,
+            units=(),
+            budgets=ListedBudgets(),
+            ignored=ignored,
         )
         return found.outcome
 
@@ -192,7 +205,7 @@ def test_an_allowance_is_used_where_it_helps() -> None:
     case = PreemptionCase(["a 2", "b 2", "c 2"], pods, {"high": {"gang": 1}}, {"web": BudgetForm(WEB, 1)})
     problem = case.problem(1)
     best = cheapest_candidate(problem, case.potential_victims()).best
-    assert (names(best.victims), problem.violations(best.victims)) == (["useful"], [()])
+    assert (names(best.victims), problem.violations(best.victims)) == (["useful"], [False])
     assert problem.cost(best.victims)[:4] == (0, 2, 1, 1)
     assert problem.cost([]) < problem.cost(best.victims)
 

@@ -13,7 +13,8 @@ from cpg_engine.preemption.single_pod import (
     victim_table,
     violating,
 )
-from cpg_engine.preemption.values import DisruptionBudget, PlanOutcome, PreemptionPlan
+from cpg_engine.preemption.values import PlanOutcome, PreemptionPlan
+from cpg_engine.testing.listed_budgets import DisruptionBudget, ListedBudgets
 from cpg_engine.testing.preemption_case import PreemptionCase
 from cpg_engine.testing.scenario_forms import BudgetForm
 from cpg_engine.testing.scenario_wording import eviction_text
@@ -176,8 +177,13 @@ def test_a_budget_is_counted_row_by_row() -> None:
     budget = DisruptionBudget(
         "web", 1, frozenset(case.simulator.pods[name].metadata.uid for name in ("a1", "a2", "b1"))
     )
-    assert violating(by_importance(found), BudgetAllowances([budget])).tolist() == [False, True, False, False]
-    assert violating(found, BudgetAllowances([])).tolist() == [False] * 4
+    assert violating(by_importance(found), BudgetAllowances(ListedBudgets([budget]))).tolist() == [
+        False,
+        True,
+        False,
+        False,
+    ]
+    assert violating(found, BudgetAllowances(ListedBudgets())).tolist() == [False] * 4
 
 
 def test_units_that_fit_are_put_back() -> None:

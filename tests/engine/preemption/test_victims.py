@@ -54,7 +54,7 @@ def test_only_units_of_lower_priority_with_room_are_potential_victims() -> None:
     more, less = potential_victims(ledger, units, 9)
     assert ([more.unit.key.name, less.unit.key.name], [uid["r"], uid["p"]]) == (["more", "less"], uids_of([more, less]))
     assert (less.rows, without([more, less], [more])) == ([0], [less])
-    assert violators_first([more, less], [(), ("web",)]) == [less, more]
+    assert violators_first([more, less], [False, True]) == [less, more]
     assert start_ranks([more, less]) == {USUAL.since: 0}
     ledger.ignore([uid["p"]])
     assert potential_victims(ledger, units, 9)[0].unit.key.name == "more"

@@ -2,8 +2,9 @@
 
 import pytest
 
-from cpg_engine.preemption.values import DisruptionBudget, VictimUnit
+from cpg_engine.preemption.values import VictimUnit
 from cpg_engine.testing.builders import node, pod, pod_group
+from cpg_engine.testing.listed_budgets import DisruptionBudget
 from cpg_engine.testing.oracle import Situation
 from cpg_engine.testing.preemption_model import chosen
 from cpg_engine.testing.strategies import situation

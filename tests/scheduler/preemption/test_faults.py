@@ -323,7 +323,8 @@ class Faults(RuleBasedStateMachine):
         there = {one.metadata.uid for one in self.stage.of(Pod)}
         parts = [uids & there for uids in self.stage.evicted_units if 0 < len(uids & there) < len(uids)]
         assert parts == [], "a unit was evicted in part"
-        assert (list(preemption._active), {*preemption._active.awaited()}, state.budgets._spent) == ([], set(), {})
+        spent = [there.spent for there in state.budgets._namespaces.values() if there.spent]
+        assert (list(preemption._active), {*preemption._active.awaited()}, spent) == ([], set(), [])
         assert (len(preemption._evictions), self.stage.executor.jobs) == (0, {})
         assert state.reservations.reserved_uids() == ()
         assert not [uid for uid in state.snapshot.ledger._held if uid.startswith(RESERVATION_PREFIX)]

@@ -48,6 +48,11 @@ SPECS: tuple[dict[str, Any], ...] = (
     affinity(term("rack", "a"), term("zone", "z", "y")),
     affinity(term("rack", "a"), term("rack", "b", operator="NotIn")),
     affinity(NodeSelectorTerm(match_fields=(NAMED,))),
+    affinity(NodeSelectorTerm(match_fields=(replace(NAMED, operator="NotIn"),)), term("rack", operator="DoesNotExist")),
+    {**affinity(term("rack", operator="Exists")), "node_selector": {"zone": "z"}},
+    affinity(term("size", "1", operator="Gt")),
+    affinity(term("size", "2", operator="Lt"), term("zone", "y")),
+    {"node_name": "n0"},
     affinity(),
 )
 GPU = "example.com/gpu"
@@ -70,7 +75,7 @@ def snapshot_of(nodes: list[tuple[int, str, bool, str]]) -> Snapshot:
     """Return nodes with so much CPU free, or overdrawn by one; some in a rack, in the zone, tainted, cordoned."""
     snapshot = new_snapshot()
     for number, (cpu, rack, zoned, fault) in enumerate(nodes):
-        labels = ({"rack": rack} if rack else {}) | ({"zone": "z"} if zoned else {})
+        labels = ({"rack": rack} if rack else {}) | ({"zone": "z"} if zoned else {}) | {"size": str(number)}
         soft = Taint(key="soft", effect="PreferNoSchedule")
         taints = (Taint(key="mine", effect="NoSchedule"), soft) if fault == "taint" else ()
         more: ResourceList = {GPU: 1 + (rack == "a")} if zoned else {}
@@ -103,8 +108,8 @@ def test_the_index_finds_the_hints_that_each_by_itself_would_match(
     assert index.for_any_change == [key for key in known if key == 9]
     for key in known:
         index.remove(key)
-    assert (len(index), index._tables, index._by_label, index._by_member_node) == (0, {}, {}, {})
-    assert index._tolerations._number_of == {}
+    assert (len(index), index._tables, index._by_resource, index._by_member_node) == (0, {}, {}, {})
+    assert (index._tolerations._number_of, len(index._selections)) == ({}, 0)
 
 
 def test_removing_an_unknown_key_changes_nothing() -> None:
@@ -151,7 +156,7 @@ def test_a_pod_with_invented_resources_takes_room_of_its_own_hint_alone() -> Non
     index.put("odd", RequeueHint((snapshot.ledger.class_of(pod("odd", overhead=invented)),)))
     index.put("plain", RequeueHint((snapshot.ledger.class_of(pod("plain", cpu=1)),)))
     rows = np.array([0], dtype=np.intp)
-    (table,) = index._tables_for(snapshot, rows).values()
+    (table,) = index._tables_for(snapshot, rows)
     assert set(table.requests) == {"cpu", "pods"}
 
 
@@ -170,3 +175,23 @@ def test_hints_with_distinct_tolerations_share_a_table() -> None:
     assert index.helped_by(snapshot, ["tainted"]) == [7]
     calls = count_calls(lambda: index.helped_by(snapshot, ["clean", "tainted"]))
     assert calls < 3 * 500
+
+
+def test_hints_with_distinct_affinity_share_a_table() -> None:
+    """A node is compared with all of them at once, whatever the operators are."""
+    operators = ("NotIn", "Gt", "DoesNotExist", "Exists")
+
+    def calls(hints: int) -> int:
+        snapshot, index = new_snapshot(), HintIndex()
+        snapshot.ledger.put_node(node("n0", cpu=1, labels={"size": "7", "a": "b"}))
+        for number in range(hints):
+            operator = operators[number % 4]
+            values = (str(number),) if operator in {"NotIn", "Gt"} else ()
+            required = affinity(term("size" if operator == "Gt" else f"a{number}", *values, operator=operator))
+            found = snapshot.ledger.class_of(pod(f"p{number}", cpu=2, **required))
+            index.put(number, RequeueHint((found,)))
+        assert len(index._tables) == 1
+        assert index.helped_by(snapshot, ["n0"]) == []
+        return count_calls(lambda: index.helped_by(snapshot, ["n0"]))
+
+    assert calls(400) == calls(100)

@@ -3,13 +3,24 @@
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from cpg_api.core.affinity import Affinity, PodAffinity, PodAffinityTerm
 from cpg_api.core.node import Taint
 from cpg_api.meta import LabelSelector
 from cpg_api.scheduling.forest import GroupKey
-from cpg_engine.testing.builders import composite, metadata, node, pod, pod_group
+from cpg_engine.testing.builders import (
+    composite,
+    leaf_template,
+    metadata,
+    node,
+    pod,
+    pod_group,
+    reference,
+    workload,
+)
 from cpg_scheduler.keys import UnitKey
+from cpg_scheduler.queueing.requeue import MAX_UNITS_PER_PASS
 from cpg_scheduler.testing.stage import Stage
 
 WEB = PodAffinityTerm(topology_key="rack", label_selector=LabelSelector(match_labels={"app": "web"}))
@@ -153,3 +164,25 @@ def test_pods_of_a_missing_group_wait_in_the_flavour_that_gets_it() -> None:
     stage.settle()
     assert stage.bound() == {"p": "n1"}
     assert len(stage.queue) == 0
+
+
+def test_thousands_of_changed_units_are_requeued_in_several_passes() -> None:
+    """A Workload changes all of its groups at once; no unit is attempted before all of them are in the queue."""
+    stage = Stage(node("n1", cpu=1))
+    groups = [f"g{number:04}" for number in range(3 * MAX_UNITS_PER_PASS)]
+    for name in groups:
+        found = pod_group(name, gang=1)
+        stage.put(
+            replace(found, spec=replace(found.spec, workload_ref=reference("w", "t"))),
+            pod(f"p-{name}", group=name, cpu=4),
+        )
+    stage.settle()
+    stage.put(workload([replace(leaf_template("t"), priority=5)]))
+    sizes = []
+    for _ in range(3):
+        before = stage.queue.counts()["active"]
+        assert stage.loop.run_pass()
+        sizes.append(stage.queue.counts()["active"] - before)
+    assert sizes == [MAX_UNITS_PER_PASS, MAX_UNITS_PER_PASS, MAX_UNITS_PER_PASS - 1]
+    stage.settle()
+    assert stage.queue.counts()["active"] == 0
