@@ -105,7 +105,10 @@ class Budgets:
         del cover.budgets[key]
         if not cover.budgets:
             del self._covers[cover.namespace, cover.matcher]
-            del self._covers_by_key[cover.index_key][cover]
+            covers = self._covers_by_key[cover.index_key]
+            del covers[cover]
+            if not covers:
+                del self._covers_by_key[cover.index_key]
 
     def replace_pod(self, old: Pod | None, new: Pod | None) -> None:
         """Put the new state of a pod in place of the old one."""
@@ -113,7 +116,7 @@ class Budgets:
             self._note_end(old.metadata.uid)
         before, after = _disruptable(old), _disruptable(new)
         if before is not None:
-            del self._running[before.metadata.namespace][before.metadata.uid]
+            self._remove_running(before)
         if after is not None:
             self._running.setdefault(after.metadata.namespace, {})[after.metadata.uid] = after
         if before is not None and after is not None and before.metadata.labels == after.metadata.labels:
@@ -159,6 +162,12 @@ class Budgets:
             if pods and (pods not in strictest or allowed < strictest[pods].allowed):
                 strictest[pods] = DisruptionBudget(name=key, allowed=allowed, pods=pods)
         return tuple(sorted(strictest.values(), key=lambda found: found.name))
+
+    def _remove_running(self, pod: Pod) -> None:
+        running = self._running[pod.metadata.namespace]
+        del running[pod.metadata.uid]
+        if not running:
+            del self._running[pod.metadata.namespace]
 
     def _note_end(self, uid: str) -> None:
         for key, spent in tuple(self._spent.items()):
