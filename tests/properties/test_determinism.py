@@ -108,7 +108,7 @@ def test_nodes_that_came_and_went_do_not_matter(situation: Situation) -> None:
 @cases(300)
 @given(situations(dependent=True), situations(dependent=True))
 def test_objects_that_came_and_went_do_not_matter(gone: Situation, situation: Situation) -> None:
-    """A snapshot decides as a fresh one after other nodes and pods have gone, whenever it drops what these have left."""
+    """A snapshot decides as a fresh one after others have gone, also if it drops at once what they have left."""
     at_once = -(10**6)
     with (
         mock.patch.multiple(ledger, MAX_STALE_COLUMNS=at_once, MAX_STALE_LABELS=at_once),

@@ -186,6 +186,7 @@ class NodeColumns:
         self._relabel(row, NO_LABELS)
         self.nodes[row] = None
         self.alive[row] = False
+        self.taint_codes[row] = self._taint_code(())
         self._free.append(row)
         self._ranks = None
         self._images.put(row, ())
@@ -210,7 +211,7 @@ class NodeColumns:
     def _taint_code(self, taints: tuple[Taint, ...]) -> int:
         code = self._taint_code_of.get(taints)
         if code is None:
-            if len(self.taint_sets) > 2 * self.size + MAX_STALE_CODES:
+            if len(self.taint_sets) > 2 * len(self.row_of) + MAX_STALE_CODES:
                 self._drop_unused_taints()
             code = self._taint_code_of[taints] = len(self.taint_sets)
             self.taint_sets.append(taints)

@@ -129,6 +129,9 @@ class Stage:
             old = self._objects.pop((type(target).__name__, flavour, target.metadata.key))
             self._notify(old, Deleted(target.metadata.key, old), flavour)
 
+    def __contains__(self, target: KubeObject) -> bool:
+        return (type(target).__name__, CRD, target.metadata.key) in self._objects
+
     def pod(self, name: str, namespace: str = "default") -> Pod:
         """Return a pod as the API server has it."""
         return cast("Pod", self._objects["Pod", CRD, f"{namespace}/{name}"])
@@ -150,7 +153,7 @@ class Stage:
         for batch in batches:
             failed = frozenset(uid for uid, pod in batch.pods.items() if pod.metadata.name in refused)
             for uid, node in batch.nodes.items():
-                if uid in failed:
+                if uid in failed or uid not in self.cache.pods:  # the bind of a deleted pod is no failure
                     self.cache.forget(uid)
                     continue
                 pod = self.pod(batch.pods[uid].metadata.name, batch.pods[uid].metadata.namespace)
