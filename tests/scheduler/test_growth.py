@@ -42,7 +42,7 @@ from cpg_engine.testing.builders import (
 )
 from cpg_engine.testing.container_sizes import container_sizes
 from cpg_scheduler.preemption.events import CorrectionDue
-from cpg_scheduler.testing.stage import KubeObject, Stage
+from cpg_scheduler.testing.stage import CRD, KubeObject, Stage
 
 LIMITS = ("MAX_STALE", "MAX_CACHED", "MAX_IDLE", "MAX_NAMESPACES", "MAX_TAINT_SETS")
 """How the names of constants begin that limit what stays for a while."""
@@ -171,7 +171,7 @@ def run_round(stage: Stage, n: int, *, with_nodes: bool) -> None:
         stage.settle(seconds)
     chance.shuffle(objects)
     for found in objects:
-        if found in stage:
+        if (type(found).__name__, CRD, found.metadata.key) in stage._objects:
             stage.delete(found)
         if chance.random() < 0.2:
             stage.run_passes()

@@ -316,7 +316,8 @@ class Ledger:
         if axis is old:
             return
         if axis.size > self._most_columns:
-            axis = old.only(self._offered()).grown(names)
+            offered = {old.names[column] for column in np.flatnonzero(self.allocatable.any(axis=0)).tolist()}
+            axis = old.only(offered).grown(names)
             self._most_columns = 2 * axis.size + MAX_STALE_COLUMNS
         changes = self.classes.replace_axis(axis)
         self.allocatable, self.used = moved_columns(self.allocatable, old, axis), moved_columns(self.used, old, axis)
@@ -326,10 +327,6 @@ class Ledger:
                 if held.row != NO_ROW and held.pod_class.index in changes:
                     self.used[held.row] += changes[held.pod_class.index]
                     self.changed_at[held.row] = self.version
-
-    def _offered(self) -> set[str]:
-        """Return the resources that some node has."""
-        return {self.classes.axis.names[column] for column in np.flatnonzero(self.allocatable.any(axis=0)).tolist()}
 
     def _grow_rows(self) -> None:
         more = self.cluster.size - len(self.changed_at)

@@ -129,9 +129,6 @@ class Stage:
             old = self._objects.pop((type(target).__name__, flavour, target.metadata.key))
             self._notify(old, Deleted(target.metadata.key, old), flavour)
 
-    def __contains__(self, target: KubeObject) -> bool:
-        return (type(target).__name__, CRD, target.metadata.key) in self._objects
-
     def pod(self, name: str, namespace: str = "default") -> Pod:
         """Return a pod as the API server has it."""
         return cast("Pod", self._objects["Pod", CRD, f"{namespace}/{name}"])
