@@ -1,12 +1,14 @@
 """The same unit gets the same decision, in whatever order objects come, and deciding leaves no trace."""
 
 from typing import Any
+from unittest import mock
 
 import hypothesis.strategies as st
 import numpy as np
 from hypothesis import assume, given
 from msgspec.structs import replace
 
+from cpg_engine.cluster import images, ledger, nodes
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.testing.oracle import Situation
 from cpg_engine.testing.simulator import ClusterSimulator, RootUnit
@@ -101,3 +103,27 @@ def test_nodes_that_came_and_went_do_not_matter(situation: Situation) -> None:
         other.put_pod(pod)
     root = root_of(simulator)
     assert simulator.decide(root) == other.decide(root)
+
+
+@cases(300)
+@given(situations(dependent=True), situations(dependent=True))
+def test_objects_that_came_and_went_do_not_matter(gone: Situation, situation: Situation) -> None:
+    """A snapshot decides as a fresh one after others have gone, also if it drops at once what they have left."""
+    at_once = -(10**6)
+    with (
+        mock.patch.multiple(ledger, MAX_STALE_COLUMNS=at_once, MAX_STALE_LABELS=at_once),
+        mock.patch.object(nodes, "MAX_STALE_CODES", at_once),
+        mock.patch.object(images, "MAX_STALE_NAMES", at_once),
+    ):
+        simulator, other = ClusterSimulator.of(situation), ClusterSimulator.of(gone)
+        other.settle()
+        for name in (*other.pods, *other.nodes, *[key.name for key in other.groups]):
+            other.delete(name)
+        for found in situation.nodes:
+            other.put_node(found)
+        for node in situation.tree.nodes:
+            other.put_group(node.group)
+        for pod in reversed(situation.pods):
+            other.put_pod(pod)
+        root = root_of(simulator)
+        assert simulator.decide(root) == other.decide(root)

@@ -32,6 +32,7 @@ class Attachments:
         self._seen = (-1, -1)
         self._attached: dict[VolumeHandle, dict[int, int]] = {}
         self._counts: dict[str, Scores] = {}
+        """The volumes that each row has attached, by driver; pods may name thousands of drivers without limits."""
         self._limits: dict[str, Scores] = {}
 
     def add(self, pod_class: PodClass, row: int, number: int) -> None:
@@ -47,8 +48,8 @@ class Attachments:
                 self._attach(key, row, number)
         for driver, each in volumes.inline:
             _count(self._inline_at.setdefault(row, {}), driver, number * each)
-            if current:
-                self._column(driver)[row] += number * each
+            if current and driver in self._counts:
+                self._counts[driver][row] += number * each
         for table in (self._claims_at, self._inline_at):
             if not table.get(row, True):
                 del table[row]
@@ -66,9 +67,9 @@ class Attachments:
         return self._limits
 
     def attached(self, driver: str) -> Scores:
-        """Return how many volumes of a driver each row has attached."""
+        """Return how many volumes of a driver with a limit each row has attached."""
         self._refresh()
-        return self._column(driver)
+        return self._counts[driver]
 
     def rows_with(self, handle: VolumeHandle) -> list[int]:
         """Return the rows that have a volume attached."""
@@ -89,15 +90,10 @@ class Attachments:
         at = self._attached.setdefault(handle, {})
         was_there = row in at
         _count(at, row, number)
-        self._column(handle.driver)[row] += (row in at) - was_there
+        if handle.driver in self._counts:
+            self._counts[handle.driver][row] += (row in at) - was_there
         if not at:
             del self._attached[handle]
-
-    def _column(self, driver: str) -> Scores:
-        found = self._counts.get(driver)
-        if found is None:
-            found = self._counts[driver] = np.zeros(self._cluster.size, dtype=np.int64)
-        return found
 
     def _refresh(self) -> None:
         now = (self._storage.version, self._cluster.labels_version)
@@ -105,14 +101,15 @@ class Attachments:
             return
         self._seen = now
         self._attached.clear()
-        self._counts.clear()
+        self._limits = self._read_limits()
+        self._counts = {driver: np.zeros(self._cluster.size, dtype=np.int64) for driver in self._limits}
         for row, claims in self._claims_at.items():
             for key, number in claims.items():
                 self._attach(key, row, number)
         for row, inline in self._inline_at.items():
             for driver, number in inline.items():
-                self._column(driver)[row] += number
-        self._limits = self._read_limits()
+                if driver in self._counts:
+                    self._counts[driver][row] += number
 
     def _read_limits(self) -> dict[str, Scores]:
         found: dict[str, Scores] = {}

@@ -1,11 +1,11 @@
 """The axis of resources: which column of every array holds which resource.
 
-Columns never move or vanish. An extended resource gets a column when the first node offers it, between cycles only. All
-resources that no node has offered share one column, because a pod may request thousands of invented names. No node has
-anything there, so a pod that requests such a resource fits no node.
+An extended resource gets a column when the first node offers it, and may lose it when no node offers it any more. Both
+happen between cycles only. All resources without a column share one, because a pod may request thousands of invented
+names. No node has anything there, so a pod that requests such a resource fits no node.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from functools import cached_property
 
 import numpy as np
@@ -53,6 +53,12 @@ class ResourceAxis(Struct, frozen=True, dict=True):
         missing = sorted({name for name in names if name not in self.places})
         return ResourceAxis(names=(*self.names, *missing)) if missing else self
 
+    def only(self, names: Container[str]) -> "ResourceAxis":
+        """Return the axis without the extended resources that are not among the names."""
+        return ResourceAxis(
+            names=tuple(name for place, name in enumerate(self.names) if place <= UNOFFERED or name in names)
+        )
+
     def vector(self, amounts: Mapping[str, int]) -> Amounts:
         """Return amounts, none above ``MAX_AMOUNT``, as a row.
 
@@ -66,3 +72,13 @@ class ResourceAxis(Struct, frozen=True, dict=True):
             elif amount:
                 row[UNOFFERED] = 1
         return row
+
+
+def moved_columns(rows: Amounts, old: ResourceAxis, new: ResourceAxis) -> Amounts:
+    """Return rows of one axis on another: a resource that both have keeps its amounts, others have none."""
+    found = np.zeros((len(rows), new.size), dtype=np.int64)
+    shared = [(new.places[name], place) for name, place in old.places.items() if name in new.places]
+    shared.append((UNOFFERED, UNOFFERED))
+    targets, sources = zip(*shared, strict=True)
+    found[:, targets] = rows[:, sources]
+    return found

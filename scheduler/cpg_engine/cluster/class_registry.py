@@ -1,4 +1,9 @@
-"""The classes of pods in use, and their requests as vectors on the axis of resources."""
+"""The classes of pods in use, and their requests as vectors on the axis of resources.
+
+Pods come and go for months, and each may name its own labels and resources. So a class ends with the last pod, hint or
+cache that holds it. What is derived from classes is collected in sweeps: a table is rebuilt from the classes in use
+once more than half of it may be unused, so the cost of a sweep is spread over the additions before it.
+"""
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
@@ -7,8 +12,9 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from cpg_api.core.pod import Pod
-from cpg_engine.cluster.axes import UNOFFERED, Amounts, ResourceAxis
+from cpg_engine.cluster.axes import UNOFFERED, Amounts, ResourceAxis, moved_columns
 from cpg_engine.cluster.pod_classes import PodClass, make_class
+from cpg_engine.cluster.pod_relations import asked_labels
 
 MAX_STALE_VECTORS = 64
 """Vectors of classes that are gone are dropped once they are this many more than the vectors of the others."""
@@ -37,22 +43,20 @@ class ClassRegistry:
         self._made += 1
         return made
 
-    def grow_axis(self, names: Iterable[str]) -> Mapping[int, Amounts]:
-        """Append the resources of a node that the axis lacks.
+    def asked_labels(self) -> frozenset[str]:
+        """Return the keys of labels that selectors of the classes ask for."""
+        return frozenset(key for found in self.by_signature.values() for key in asked_labels(found.pod.spec))
 
-        Return by the index of each class whose requests are in other columns now how its vector has changed.
+    def replace_axis(self, axis: ResourceAxis) -> Mapping[int, Amounts]:
+        """Move all vectors to another axis.
+
+        Return by the index of each class what its vector has beyond the columns that both axes have.
         """
-        axis = self.axis.grown(names)
-        more = axis.size - self.axis.size
-        if not more:
-            return {}
+        classes = list(self.by_signature.values())
+        kept = moved_columns(self.vectors_of(found.index for found in classes), self.axis, axis)
         self.axis = axis
-        before = {found.index: np.pad(self.vectors[found.index], (0, more)) for found in self.by_signature.values()}
-        self.vectors = dict(before)
-        for found in self.by_signature.values():
-            if before[found.index][UNOFFERED]:
-                self.vectors[found.index] = axis.vector(found.requests)
-        changes = {index: self.vectors[index] - vector for index, vector in before.items() if vector[UNOFFERED]}
+        self.vectors = {found.index: axis.vector(found.requests) for found in classes}
+        changes = {found.index: self.vectors[found.index] - row for found, row in zip(classes, kept, strict=True)}
         return {index: change for index, change in changes.items() if change.any()}
 
     def resources_at(self, column: int, pod_class: PodClass) -> tuple[str, ...]:

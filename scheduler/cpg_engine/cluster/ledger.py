@@ -24,7 +24,7 @@ from cpg_api.problems import Problem
 from cpg_api.selectors import Labels
 from cpg_engine.cluster.allocator import Allocators, Reserved
 from cpg_engine.cluster.attachments import Attachments
-from cpg_engine.cluster.axes import Amounts, Rows
+from cpg_engine.cluster.axes import Amounts, Rows, moved_columns
 from cpg_engine.cluster.class_registry import ClassRegistry
 from cpg_engine.cluster.nodes import NodeColumns
 from cpg_engine.cluster.pod_classes import PodClass, signature
@@ -36,6 +36,10 @@ from cpg_engine.cluster.volume_allocator import VolumeAllocator
 
 NO_ROW = -1
 """The row of a node that is not known."""
+MAX_STALE_COLUMNS = 32
+"""Columns of resources that no node has any more, beyond as many as there are others."""
+MAX_STALE_LABELS = 256
+"""Labels that no class asks for any more, beyond as many as there are others."""
 
 
 class Tally(Protocol):
@@ -95,6 +99,8 @@ class Ledger:
         self._journal: list[JournalEntry] = []
         self._ignored: set[str] = set()
         self.asked_labels: frozenset[str] = frozenset()
+        self._most_columns = MAX_STALE_COLUMNS
+        self._most_labels = MAX_STALE_LABELS
 
     # Between cycles: what the watches bring.
 
@@ -189,10 +195,18 @@ class Ledger:
         return found
 
     def _ask(self, labels: Iterable[str]) -> None:
-        """Distinguish pods by these labels, too; held pods that have one get another class."""
-        new = frozenset(labels) - self.asked_labels
-        if not new:
+        """Distinguish pods by these labels, too; held pods that have one get another class.
+
+        Labels that no class in use asks for are dropped now and then. A class that was split by one stays as it is,
+        which is right as well, only finer.
+        """
+        asked = frozenset(labels)
+        if asked <= self.asked_labels:
             return
+        if len(self.asked_labels) > self._most_labels:
+            self.asked_labels = self.classes.asked_labels()
+            self._most_labels = 2 * len(self.asked_labels) + MAX_STALE_LABELS
+        new = asked - self.asked_labels
         self.asked_labels |= new
         for uid, held in self._held.items():
             if new.isdisjoint(held.pod.metadata.labels):
@@ -293,12 +307,20 @@ class Ledger:
         return self.tallies if pod_class.volumes is None else (*self.tallies, self.attachments)
 
     def _offer(self, names: Iterable[str]) -> None:
-        """Give each resource of a node a column of its own, and count there what held pods request of it."""
-        changes = self.classes.grow_axis(names)
-        more = self.classes.axis.size - self.used.shape[1]
-        if more:
-            wider = ((0, 0), (0, more))
-            self.allocatable, self.used = np.pad(self.allocatable, wider), np.pad(self.used, wider)
+        """Give each resource of a node a column of its own, and count there what held pods request of it.
+
+        Where most columns may be unused, those of resources that no node has are dropped.
+        """
+        old = self.classes.axis
+        axis = old.grown(names)
+        if axis is old:
+            return
+        if axis.size > self._most_columns:
+            offered = {old.names[column] for column in np.flatnonzero(self.allocatable.any(axis=0)).tolist()}
+            axis = old.only(offered).grown(names)
+            self._most_columns = 2 * axis.size + MAX_STALE_COLUMNS
+        changes = self.classes.replace_axis(axis)
+        self.allocatable, self.used = moved_columns(self.allocatable, old, axis), moved_columns(self.used, old, axis)
         if changes:
             self.version += 1
             for held in self._held.values():

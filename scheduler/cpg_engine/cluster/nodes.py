@@ -18,6 +18,8 @@ from cpg_api.selectors import Expression, Labels
 from cpg_engine.cluster.axes import Flags, Rows, Scores
 from cpg_engine.cluster.images import Images
 
+MAX_STALE_CODES = 64
+"""Values of labels, or sets of taints, that no node has any more, beyond as many as there are nodes."""
 ABSENT = -1
 """The code of a label that a node does not have."""
 NO_LABELS: Labels = {}
@@ -83,8 +85,8 @@ class NodeColumns:
         self.alive: Flags = np.zeros(0, dtype=np.bool_)
         self.unschedulable: Flags = np.zeros(0, dtype=np.bool_)
         self.taint_codes: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
-        self.taint_sets: list[tuple[Taint, ...]] = []
-        self._taint_code_of: dict[tuple[Taint, ...], int] = {}
+        self.taint_sets: list[tuple[Taint, ...]] = [()]
+        self._taint_code_of: dict[tuple[Taint, ...], int] = {(): 0}
         self.label_keys: Counter[str] = Counter()
         """How many nodes have a label with this key; keys that no node has are not in it."""
         self._labels: dict[str, LabelColumn] = {}
@@ -184,6 +186,7 @@ class NodeColumns:
         self._relabel(row, NO_LABELS)
         self.nodes[row] = None
         self.alive[row] = False
+        self.taint_codes[row] = self._taint_code(())
         self._free.append(row)
         self._ranks = None
         self._images.put(row, ())
@@ -200,13 +203,26 @@ class NodeColumns:
                 del self.label_keys[key]
                 self._labels.pop(key, None)
             elif key in self._labels:
-                self._labels[key].put(row, labels.get(key))
+                column = self._labels[key]
+                column.put(row, labels.get(key))
+                if len(column.values) > 2 * self.label_keys[key] + MAX_STALE_CODES:
+                    del self._labels[key]  # it is made again, with the values that nodes have
 
     def _taint_code(self, taints: tuple[Taint, ...]) -> int:
-        code = self._taint_code_of.setdefault(taints, len(self.taint_sets))
-        if code == len(self.taint_sets):
+        code = self._taint_code_of.get(taints)
+        if code is None:
+            if len(self.taint_sets) > 2 * len(self.row_of) + MAX_STALE_CODES:
+                self._drop_unused_taints()
+            code = self._taint_code_of[taints] = len(self.taint_sets)
             self.taint_sets.append(taints)
         return code
+
+    def _drop_unused_taints(self) -> None:
+        """Give new codes to the sets of taints that rows have."""
+        used, codes = np.unique(self.taint_codes, return_inverse=True)
+        self.taint_sets = [self.taint_sets[code] for code in used.tolist()]
+        self.taint_codes = codes.astype(np.int32)
+        self._taint_code_of = {taints: code for code, taints in enumerate(self.taint_sets)}
 
     def _new_row(self) -> int:
         if not self._free:

@@ -22,6 +22,8 @@ from cpg_engine.cluster.volumes import (
 
 NO_LIMIT = 2**31
 """More volumes than any node attaches; larger limits are reduced to it."""
+MAX_CACHED_VOLUMES = 10_000
+"""Pods' volumes that are kept resolved: pods may name claims that never exist, and then the catalog never changes."""
 
 
 Compiled = TypeVar("Compiled")
@@ -102,6 +104,8 @@ class StorageCatalog:
         """Return the volumes of a pod as the catalog has them at present."""
         found = self._resolved.get(volumes)
         if found is None:
+            if len(self._resolved) >= MAX_CACHED_VOLUMES:
+                self._resolved.clear()
             found = self._resolved[volumes] = self._resolve(volumes)
         return found
 

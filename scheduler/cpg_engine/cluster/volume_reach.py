@@ -14,6 +14,8 @@ from cpg_engine.cluster.node_selection import term_holds
 from cpg_engine.cluster.nodes import ABSENT, NodeColumns
 from cpg_engine.cluster.volumes import ZONE_KEYS, StorageClassInfo, VolumeInfo
 
+MAX_CACHED_AFFINITIES = 10_000
+"""Node affinities of volumes that are kept: volumes come and go while nodes stay."""
 NO_ROWS: Rows = np.zeros(0, dtype=np.intp)
 
 
@@ -36,6 +38,8 @@ class VolumeReach:
             return self._everything
         found = self._rows.get(volume.node_affinity)
         if found is None:
+            if len(self._rows) >= MAX_CACHED_AFFINITIES:
+                self._rows.clear()
             # Here kube-scheduler evaluates labels alone: the fields of a term hold on all nodes.
             pieces = [self._term(replace(term, fields=())) for term in volume.node_affinity.terms]
             found = self._rows[volume.node_affinity] = _union(pieces)

@@ -1,4 +1,4 @@
-"""The domains of a label inside a scope, kept until a node comes, goes or changes its labels.
+"""The domains of a label inside a scope, kept until a node comes, goes or changes its labels, or there are too many.
 
 A scope is a chain of domains, each inside the one before. A rack of a block has the nodes with both the rack's and the
 block's value, so racks of the same name in two blocks are two domains, while a tree that asks for racks without blocks
@@ -13,6 +13,10 @@ from cpg_engine.cluster.axes import Rows
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.nodes import ABSENT
 from cpg_engine.verdicts import Domain
+
+MAX_CACHED_ROWS = 4_000_000
+"""Rows of all partitions that are kept, about sixty megabytes; a domain counts as ``ROWS_PER_DOMAIN`` rows."""
+ROWS_PER_DOMAIN = 32
 
 
 class Scope(Struct, frozen=True, eq=False):
@@ -46,6 +50,7 @@ class Topology:
         self._version = -1
         self._whole = Scope(chain=(), rows=np.zeros(0, dtype=np.intp))
         self._partitions: dict[tuple[tuple[Domain, ...], str], Partition] = {}
+        self._cached_rows = 0
 
     def whole(self) -> Scope:
         """Return the scope of the whole cluster."""
@@ -57,15 +62,23 @@ class Topology:
         self._refresh()
         found = self._partitions.get((scope.chain, key))
         if found is None:
-            found = self._partitions[scope.chain, key] = self._cut(scope, key)
+            found = self._cut(scope, key)
+            self._cached_rows += len(found.rows) + ROWS_PER_DOMAIN * (len(found.scopes) + 1)
+            if self._cached_rows > MAX_CACHED_ROWS:
+                self._clear()
+            self._partitions[scope.chain, key] = found
         return found
 
     def _refresh(self) -> None:
         newest = self._ledger.cluster.labels_version
         if newest != self._version:
             self._version = newest
-            self._partitions.clear()
+            self._clear()
             self._whole = Scope(chain=(), rows=self._ledger.cluster.everything())
+
+    def _clear(self) -> None:
+        self._partitions.clear()
+        self._cached_rows = 0
 
     def _cut(self, scope: Scope, key: str) -> Partition:
         column = self._ledger.cluster.label(key)

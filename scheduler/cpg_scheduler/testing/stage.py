@@ -150,7 +150,7 @@ class Stage:
         for batch in batches:
             failed = frozenset(uid for uid, pod in batch.pods.items() if pod.metadata.name in refused)
             for uid, node in batch.nodes.items():
-                if uid in failed:
+                if uid in failed or uid not in self.cache.pods:  # the bind of a deleted pod is no failure
                     self.cache.forget(uid)
                     continue
                 pod = self.pod(batch.pods[uid].metadata.name, batch.pods[uid].metadata.namespace)

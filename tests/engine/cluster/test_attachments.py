@@ -29,6 +29,7 @@ def ledger() -> Ledger:
         ledger.storage, *(volume(f"v-{name}", handle=handle) for name, handle in (("a", "h"), ("b", "h"), ("c", "i")))
     )
     stock(ledger.storage, *(claim(name, bound_to=f"v-{name}") for name in "abc"))
+    stock(ledger.storage, csi_node("n1", limit=9), csi_node("n2", limit=9))
     return ledger
 
 
@@ -91,6 +92,19 @@ def test_removing_a_node_removes_its_volumes(ledger: Ledger) -> None:
     assert ledger.attachments.users == {"default/a": 1}
     ledger.put_node(node("n1"))
     assert attached(ledger) == [2, 1]
+
+
+def test_drivers_without_limits_are_not_counted(ledger: Ledger) -> None:
+    """A driver that gets a limit counts what is attached already."""
+    ledger.put_pod(user("p", "a", drivers=("free",)), "n1")
+    assert list(ledger.attachments.limits()) == [DRIVER]
+    ledger.put_pod(user("q", drivers=("free", "invented")), "n1")
+    stock(ledger.storage, csi_node("n1", limit=9, driver="free"))
+    assert ledger.attachments.attached("free")[ledger.cluster.row_of["n1"]] == 2
+    assert set(ledger.attachments.limits()) == {"free", DRIVER}
+    ledger.put_pod(user("r", "b"), "n2")
+    ledger.remove_pod("uid-default-q")
+    assert ledger.attachments.attached("free")[ledger.cluster.row_of["n1"]] == 1
 
 
 def test_limits_are_those_of_known_nodes(ledger: Ledger) -> None:

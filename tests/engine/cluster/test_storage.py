@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
+from cpg_engine.cluster import storage
 from cpg_engine.cluster.storage import NO_LIMIT, ResolvedVolumes, StorageCatalog
-from cpg_engine.cluster.volumes import PodVolumes, VolumeHandle, pod_volumes
+from cpg_engine.cluster.volumes import ClaimUse, PodVolumes, VolumeHandle, pod_volumes
 from cpg_engine.testing import storage_builders
 from cpg_engine.testing.builders import pod
 from cpg_engine.testing.storage_builders import DRIVER, LOCAL, ephemeral, stock, using
@@ -173,3 +174,12 @@ def test_a_catalog_caches_its_answers() -> None:
     assert storage.resolve(asked("c")) is first
     storage.put_class(storage_builders.storage_class())
     assert storage.resolve(asked("c")).problem == ""
+
+
+def test_cached_answers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pods may name claims that never exist, so that the catalog never changes."""
+    monkeypatch.setattr(storage, "MAX_CACHED_VOLUMES", 5)
+    catalog = StorageCatalog()
+    for number in range(20):
+        assert "not found" in catalog.resolve(PodVolumes("default", (ClaimUse(f"c{number}"),))).problem
+        assert len(catalog._resolved) <= 5

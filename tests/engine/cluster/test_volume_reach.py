@@ -6,6 +6,7 @@ import pytest
 from cpg_api.core.affinity import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from cpg_api.core.volumes import PersistentVolume, PersistentVolumeSpec, StorageClass, VolumeNodeAffinity
 from cpg_api.meta import ObjectMeta
+from cpg_engine.cluster import volume_reach
 from cpg_engine.cluster.axes import Rows
 from cpg_engine.cluster.nodes import NodeColumns
 from cpg_engine.cluster.volume_reach import VolumeReach
@@ -153,3 +154,12 @@ def test_the_zones_of_a_volume_select_nodes(labels: dict[str, str], here: dict[s
     row = columns.put(node("n", labels=here))
     volume = VolumeInfo.compile(storage_builders.volume("v", labels=labels))
     assert VolumeReach(columns).in_zones(volume, np.array([row])).tolist() == [expected]
+
+
+def test_cached_affinities_are_bounded(cluster: NodeColumns, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Volumes may come and go while no node changes."""
+    monkeypatch.setattr(volume_reach, "MAX_CACHED_AFFINITIES", 5)
+    reach = VolumeReach(cluster)
+    for number in range(20):
+        assert not len(reach.rows(VolumeInfo.compile(storage_builders.volume("v", at={"zone": [f"z{number}"]}))))
+        assert len(reach._rows) <= 5

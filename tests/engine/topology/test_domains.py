@@ -5,6 +5,7 @@ import pytest
 
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.testing.builders import node
+from cpg_engine.topology import domains
 from cpg_engine.topology.domains import Partition, Topology
 from cpg_engine.verdicts import Domain
 
@@ -97,3 +98,14 @@ def test_the_order_of_arrival_does_not_matter() -> None:
         ledger.put_node(node(name, labels={"rack": rack}))
     topology = Topology(ledger)
     assert [value for value, _ in domains_of(topology.partition(topology.whole(), "rack"))] == ["a", "b", "z"]
+
+
+def test_partitions_are_bounded(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups may name a topology key each, for as long as no node changes."""
+    monkeypatch.setattr(domains, "MAX_CACHED_ROWS", 20 * domains.ROWS_PER_DOMAIN)
+    topology = Topology(ledger)
+    blocks = domains_of(topology.partition(topology.whole(), "block"))
+    for number in range(100):
+        assert topology.partition(topology.whole(), f"key-{number}").scopes == ()
+        assert domains_of(topology.partition(topology.whole(), "block")) == blocks
+        assert len(topology._partitions) <= 20
