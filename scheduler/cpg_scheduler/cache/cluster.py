@@ -58,7 +58,7 @@ class ClusterCache:
         self.namespaces = frozenset(namespaces)
         self.events = EventCollector()
         served = tuple(flavours)
-        self._pods = PodCache(served)
+        self._pods = PodCache(groups_served=bool(served))
         self._groups = GroupCache(served, self._pods, self.events)
         self.pods, self.stores, self.workloads = self._pods.by_uid, self._groups.stores, self._groups.workloads
         self.priority_classes = self._groups.priority_classes
@@ -186,10 +186,6 @@ class ClusterCache:
     def group_of(self, pod: Pod) -> GroupKey | None:
         """Return the PodGroup that a pod names, or None for a single pod."""
         return self._pods.group_of(pod)
-
-    def unread_api_of(self, pod: Pod) -> str:
-        """Return the API group that the group of a pod may have and that is not read; empty if there is none."""
-        return self._pods.unread_api_of(pod)
 
     def members(self, flavour: str, group: GroupKey) -> Iterable[Pod]:
         """Return the pods of a PodGroup, if the group of that name is the one of this flavour."""

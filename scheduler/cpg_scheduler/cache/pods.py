@@ -12,10 +12,10 @@ from cpg_client.flavours import CRD, KINDS, NATIVE
 class PodCache:
     """All pods, those of other schedulers included."""
 
-    def __init__(self, flavours: Collection[str]) -> None:
-        """Start without pods; where no flavour of groups is read, every pod is a single pod."""
+    def __init__(self, *, groups_served: bool) -> None:
+        """Start without pods; where the API server serves no groups, every pod is a single pod."""
         self.by_uid: dict[str, Pod] = {}
-        self._flavours = frozenset(flavours)
+        self._groups_served = groups_served
         self._members: dict[GroupKey, dict[str, Pod]] = {}
         self._single_pods: dict[tuple[str, str], Pod] = {}
 
@@ -29,20 +29,9 @@ class PodCache:
     def group_of(self, pod: Pod) -> GroupKey | None:
         """Return the PodGroup that a pod names, or None for a single pod."""
         group = membership(pod).group
-        if group is None or not self._flavours:
+        if group is None or not self._groups_served:
             return None
         return GroupKey(PodGroup.kind, pod.metadata.namespace, group)
-
-    def unread_api_of(self, pod: Pod) -> str:
-        """Return the API group that the group of a pod may have and that is not read; empty if there is none.
-
-        The native field names a native group first, a label or annotation one of ours; each may name the other, too.
-        """
-        if membership(pod).group is None:
-            return ""
-        named = (NATIVE if path == NATIVE_PATH else CRD for path, _ in group_names(pod))
-        unread = next((flavour for flavour in named if flavour not in self._flavours), None)
-        return KINDS[unread][PodGroup].group if unread is not None else ""
 
     def members(self, group: GroupKey) -> Iterable[Pod]:
         """Return the pods that name a PodGroup."""
@@ -72,3 +61,15 @@ class PodCache:
         del members[uid]
         if not members:
             del self._members[group]
+
+
+def unread_api(pod: Pod, flavours: Collection[str]) -> str:
+    """Return the API group that the group of a pod may have and that is not among the read flavours; else nothing.
+
+    The native field names a native group first, a label or annotation one of ours; each may name the other, too.
+    """
+    if membership(pod).group is None:
+        return ""
+    named = (NATIVE if path == NATIVE_PATH else CRD for path, _ in group_names(pod))
+    unread = next((flavour for flavour in named if flavour not in flavours), None)
+    return KINDS[unread][PodGroup].group if unread is not None else ""

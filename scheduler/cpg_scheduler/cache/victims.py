@@ -25,7 +25,7 @@ from cpg_engine.gangs.unit import POD
 from cpg_engine.preemption.values import VictimUnit
 from cpg_scheduler.cache.events import EventCollector
 from cpg_scheduler.cache.groups import GroupCache, is_rooted
-from cpg_scheduler.cache.pods import PodCache
+from cpg_scheduler.cache.pods import PodCache, unread_api
 from cpg_scheduler.keys import UnitKey
 
 PartName: TypeAlias = GroupKey | str
@@ -206,7 +206,7 @@ class Victims:
 
     def _put_group(self, leaf: GroupKey, pods: Collection[Pod]) -> None:
         top = self._top_of(leaf)
-        is_unread = not self._groups.has_group(leaf) and any(map(self._pods.unread_api_of, pods))
+        is_unread = not self._groups.has_group(leaf) and any(unread_api(pod, self._groups.stores) for pod in pods)
         if top is None and not is_unread:
             for priority in {pod.spec.priority or 0 for pod in pods}:
                 equal = [pod for pod in pods if (pod.spec.priority or 0) == priority]
@@ -240,7 +240,7 @@ class Victims:
     def _is_evictable(self, pod: Pod) -> bool:
         """Return whether a pod runs, and deleting it would free room; without any groups, only if it names none."""
         is_running = bool(pod.spec.node_name) and not pod.is_terminal and not pod.is_terminating
-        is_unread = not self._groups.stores and bool(self._pods.unread_api_of(pod))
+        is_unread = not self._groups.stores and bool(unread_api(pod, ()))
         return is_running and not pod.is_mirror and not is_unread
 
     def _put_part(self, name: PartName, priority: int, part: _Part) -> None:

@@ -4,8 +4,8 @@ Nominations and conditions are written once, when a preemption begins, breaks or
 leader can die before it is repeated. So every few seconds all marks that the watches show are compared with the active
 preemptions, and what differs is written again, by this leader or by the next one:
 
-1. A pending pod is nominated to the node that is reserved for it. Where no room is reserved, its nomination is not ours:
-   that of another component stays, and reserves nothing.
+1. A pending pod is nominated to the node that is reserved for it. Where no room is reserved, we have nominated it to
+   none; the nomination of another component stays, and reserves nothing.
 2. A running pod has our ``DisruptionTarget`` only if it is a victim that has been started, or is about to be.
 3. A group has it as long as its pods are evicted, and until it has its minimum again: its tree is resynced.
 
