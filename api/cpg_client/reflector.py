@@ -165,6 +165,9 @@ class Reflector(Generic[T, S]):
             del page  # it would be in memory beside the next one
         if is_older(version, self.version):
             raise VersionsWentBackError(self.source.path, self.version, version)
+        for key, known, listed in self._store.differing(found):
+            if is_older(listed, known):
+                raise VersionsWentBackError(f"{self.source.path} {key}", known, listed)
         self.counts.lists += 1
         self._heard()
         for change in self._store.replace(found):

@@ -152,6 +152,15 @@ class ObjectStore(Generic[T, S]):
         for found in listed.values():
             yield from self._put(found)
 
+    def differing(self, snapshot: Iterable[StoredObject[S] | Rejected]) -> Iterator[tuple[str, str, str]]:
+        """Yield key, known and listed version of each known object that a list has in another version."""
+        for found in snapshot:
+            known = self._identities.get(found.key) if isinstance(found, StoredObject) else None
+            if known is None or not isinstance(found, StoredObject) or known.uid != found.identity.uid:
+                continue
+            if known.resource_version != found.identity.resource_version:
+                yield found.key, known.resource_version, found.identity.resource_version
+
     def _put(self, found: StoredObject[S] | Rejected) -> Iterator[Change[S]]:
         if isinstance(found, Rejected):
             yield from self._reject(found)

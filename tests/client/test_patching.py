@@ -123,7 +123,9 @@ async def test_the_nominated_node_is_set_and_cleared(
 
 
 @pytest.mark.parametrize("conditions", [(), (PodCondition(type="PodScheduled", status="False"),)])
-async def test_a_pod_is_touched(server: "FakeServer", connection: Connection, conditions: tuple[PodCondition]) -> None:
+async def test_a_pod_is_touched(
+    server: "FakeServer", connection: Connection, conditions: tuple[PodCondition, ...]
+) -> None:
     """Only the probe time of its condition changes, at its version. A missing condition is not known to be anything."""
     server.answers("PATCH", STATUS_OF_POD)
     assert await touch_pod(connection, Pod(metadata=POD, status=PodStatus(conditions=conditions)))
