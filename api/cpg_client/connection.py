@@ -50,6 +50,9 @@ STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY_YAML = "application/apply-patch+yaml"
 
+FIELD_MANAGER = "kube-cpg"
+"""The field manager of writes that name none: the API server takes it from the user agent."""
+
 _MAX_REFUSAL_BYTES = 1 << 20
 """Bytes of a refused stream that are read. A refusal has a sentence, or a page of a proxy."""
 
@@ -76,7 +79,7 @@ class ConnectionSettings:
     idle_timeout: float = 60.0
     max_answer_bytes: int = 32 << 20
     retries: RetryPolicy = field(default_factory=RetryPolicy)
-    user_agent: str = f"kube-cpg/{version('kube-cpg')}"
+    user_agent: str = f"{FIELD_MANAGER}/{version('kube-cpg')}"
 
 
 def _allow_all() -> None:

@@ -3,8 +3,10 @@
 **A new leader must not decide on old data.** The watches of a standby can be late by seconds without any error, and
 the store then lacks the last binds of the leader before. So ``catch_up`` reads the present version of each collection,
 by a consistent read of one object, and returns when each store has that version. An event or a bookmark of a later
-version shows it. A quiet collection shows nothing for a minute, so it is listed anew: a small one after some
-milliseconds, a large one only after a quarter of a second, in which an event is likely.
+version shows it. A quiet collection shows nothing for a minute. So the caller may touch one of its objects, after that
+read: the event of this write shows that the watch has delivered everything before it, whatever the number of objects.
+Where there is nothing to touch, the collection is listed anew: a small one after some milliseconds, a large one only
+after a quarter of a second, in which an event is likely. Touching is for speed alone: only versions make a store fresh.
 
 **Versions that go back mean a restored etcd.** A watch that resumes at a version of the future gets no events and no
 error. So ``run`` reads the present versions regularly, and soon after a failure, and raises if one is older than what
@@ -12,7 +14,9 @@ was seen before the read.
 """
 
 import asyncio
-from typing import Any, NoReturn
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NoReturn, TypeAlias
 
 from structlog.typing import FilteringBoundLogger
 
@@ -22,10 +26,12 @@ from cpg_client.informers import Informers
 from cpg_client.reflector import Reflector
 from cpg_client.versions import VersionsWentBackError, is_at_least, is_older, present_version
 
-LARGE_COLLECTION = 500
-"""Objects from which a list is too expensive to be the first choice: more than one page."""
-SECONDS_TO_SHOW, SECONDS_TO_SHOW_LARGE = 0.01, 0.25
+LARGE_COLLECTION = 2000
+"""Objects from which a list is too expensive to be the first choice: it takes as long as the wait for an event."""
+SECONDS_TO_SHOW, SECONDS_TO_SHOW_LARGE, SECONDS_TO_SHOW_TOUCH = 0.01, 0.25, 0.5
 """Seconds in which the watch of a collection can show the present version, before the collection is listed anew."""
+Touch: TypeAlias = Callable[[], Awaitable[bool]]
+"""Changes an object of a collection; returns whether its watch has something to show."""
 SECONDS_BETWEEN_CHECKS = 30.0
 SECONDS_AFTER_FAILURE = 2.0
 """Seconds after which the versions are checked if a watch has failed."""
@@ -36,11 +42,18 @@ _FIRST_POLL_SECONDS, _LONGEST_POLL_SECONDS = 0.002, 0.05
 class Freshness:
     """Compares the reflectors of a process with the API server."""
 
-    def __init__(self, connection: Connection, informers: Informers, log: FilteringBoundLogger) -> None:
-        """Compare nothing yet."""
+    def __init__(
+        self,
+        connection: Connection,
+        informers: Informers,
+        log: FilteringBoundLogger,
+        touches: Mapping[str, Touch] = MappingProxyType({}),
+    ) -> None:
+        """Compare nothing yet. ``touches`` are by the path of the collection, and optional."""
         self._connection = connection
         self._informers = informers
         self._log = log
+        self._touches = touches
         self._clock = connection.timing.clock
 
     async def catch_up(self) -> None:
@@ -74,8 +87,11 @@ class Freshness:
     async def _catch_up(self, reflector: Reflector[Any, Any], since: float) -> str:
         """Wait until a store is fresh; return its path if it was listed anew for that, else nothing."""
         present = await self._insist(reflector)
-        is_large = len(reflector.objects) > LARGE_COLLECTION
-        if await self._shows(reflector, present, since, SECONDS_TO_SHOW_LARGE if is_large else SECONDS_TO_SHOW):
+        seconds = SECONDS_TO_SHOW_LARGE if len(reflector.objects) > LARGE_COLLECTION else SECONDS_TO_SHOW
+        touch = self._touches.get(reflector.source.path)
+        if touch is not None and await touch():
+            seconds = SECONDS_TO_SHOW_TOUCH
+        if await self._shows(reflector, present, since, seconds):
             return ""
         reflector.relist()
         await self._shows(reflector, present, since, float("inf"))

@@ -22,11 +22,12 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from cpg_api.core.pod import PodCondition
+from cpg_api.core.pod import Pod, PodCondition
 from cpg_api.meta import ObjectMeta
+from cpg_api.scheduling.names import POD_SCHEDULED
 from cpg_client.answers import read_answer
 from cpg_client.connection import APPLY_YAML, MERGE_PATCH, STRATEGIC_MERGE_PATCH, Connection, Params
-from cpg_client.errors import ApiError
+from cpg_client.errors import ApiError, ClientError
 from cpg_client.resources import BINDING, EVENTS, PODS, STATUS, Resource
 
 _MAX_NOTE_BYTES = 1024
@@ -94,6 +95,28 @@ async def set_pod_status(
         status["nominatedNodeName"] = nominated_node
     body = {"metadata": _identity(pod), "status": status}
     await _patch_guarded(connection, _path(PODS, pod, STATUS), body, STRATEGIC_MERGE_PATCH)
+
+
+async def touch_pod(connection: Connection, pod: Pod) -> bool:
+    """Change a pod in nothing that matters, so that watches show its version; return whether it changes or has changed.
+
+    What changes is when its condition PodScheduled was probed last. The write succeeds only if the pod has still its
+    version: a condition that is missing in ours may be there by now.
+    """
+    has_condition = any(one.type == POD_SCHEDULED for one in pod.status.conditions or ())
+    condition = {"type": POD_SCHEDULED, "lastProbeTime": f"{connection.timing.timestamp()[:19]}Z"}
+    if not has_condition:
+        condition["status"] = "Unknown"
+    meta = pod.metadata
+    body = {
+        "metadata": _identity(meta) | {"resourceVersion": meta.resource_version},
+        "status": {"conditions": [condition]},
+    }
+    try:
+        await connection.patch(_path(PODS, meta, STATUS), body, STRATEGIC_MERGE_PATCH)
+    except ClientError as error:
+        return isinstance(error, ApiError) and (error.is_conflict or error.is_not_found)
+    return True
 
 
 async def bind(connection: Connection, pod: ObjectMeta, node: str) -> None:

@@ -18,9 +18,9 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Generic, NoReturn, TypeVar
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
-from cpg_api.parsing import Rejected
+from cpg_api.parsing import Rejected, parse_object
 from cpg_client.connection import Connection, Params
 from cpg_client.errors import ApiError, ClientError
 from cpg_client.listing import pages
@@ -39,11 +39,15 @@ _STABLE_SECONDS = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class Source(Generic[T, S]):
-    """What to reflect: the objects, their type, and the projection to keep (``stores.keep_whole`` for all)."""
+    """What to reflect: the objects, their type, and the projection to keep (``stores.keep_whole`` for all).
+
+    ``decode`` may read more of an object than its type says.
+    """
 
     resource: Resource
     kind: type[T]
     project: Callable[[T], S | Rejected]
+    decode: Callable[[Raw, type[T]], T | Rejected] = parse_object
     namespace: str | None = None
     labels: str = ""
     fields: str = ""
@@ -99,7 +103,7 @@ class Reflector(Generic[T, S]):
         self._on_change = on_change
         self._on_failure = on_failure
         self._settings = settings
-        self._store = ObjectStore(source.kind, source.project)
+        self._store = ObjectStore(source.kind, source.project, source.decode)
         self._synced = asyncio.Event()
         self.version = ""
         """The newest version that a list, an event or a bookmark has shown."""
@@ -161,6 +165,9 @@ class Reflector(Generic[T, S]):
             del page  # it would be in memory beside the next one
         if is_older(version, self.version):
             raise VersionsWentBackError(self.source.path, self.version, version)
+        for key, known, listed in self._store.differing(found):
+            if is_older(listed, known):
+                raise VersionsWentBackError(f"{self.source.path} {key}", known, listed)
         self.counts.lists += 1
         self._heard()
         for change in self._store.replace(found):

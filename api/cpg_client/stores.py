@@ -101,11 +101,17 @@ class ObjectStore(Generic[T, S]):
     not reported.
     """
 
-    def __init__(self, kind: type[T], project: Callable[[T], S | Rejected]) -> None:
+    def __init__(
+        self,
+        kind: type[T],
+        project: Callable[[T], S | Rejected],
+        decode: Callable[[Raw, type[T]], T | Rejected] = parse_object,
+    ) -> None:
         if "metadata" not in kind.__struct_fields__:
             raise TypeError(f"{kind.__name__} has no metadata to know its objects by")
         self._kind = kind
         self._project = project
+        self._decode = decode
         self._identities: dict[str, _Identity] = {}
         self._objects: dict[str, S] = {}
         self._rejected: dict[str, Rejected] = {}
@@ -122,7 +128,7 @@ class ObjectStore(Generic[T, S]):
 
     def read(self, raw: Raw) -> StoredObject[S] | Rejected:
         """Decode and project one object, without changing the store."""
-        found = parse_object(raw, self._kind)
+        found = self._decode(raw, self._kind)
         if isinstance(found, Rejected):
             return found
         kept = self._project(found)
@@ -145,6 +151,15 @@ class ObjectStore(Generic[T, S]):
             yield from self._remove(key)
         for found in listed.values():
             yield from self._put(found)
+
+    def differing(self, snapshot: Iterable[StoredObject[S] | Rejected]) -> Iterator[tuple[str, str, str]]:
+        """Yield key, known and listed version of each known object that a list has in another version."""
+        for found in snapshot:
+            known = self._identities.get(found.key) if isinstance(found, StoredObject) else None
+            if known is None or not isinstance(found, StoredObject) or known.uid != found.identity.uid:
+                continue
+            if known.resource_version != found.identity.resource_version:
+                yield found.key, known.resource_version, found.identity.resource_version
 
     def _put(self, found: StoredObject[S] | Rejected) -> Iterator[Change[S]]:
         if isinstance(found, Rejected):

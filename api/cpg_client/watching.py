@@ -1,13 +1,16 @@
 """WATCH a collection: an endless stream of its changes after a version.
 
 **Disconnects lose nothing.** A watch ends often: the server closes it after ``timeoutSeconds``, a load balancer cuts
-it, the server restarts. The next request resumes after the version of the last event or bookmark. So lost connections
-and throttling (429, 503) are retried here without end. All other errors are raised, since they need a new list:
+it, one of several servers restarts. The next request resumes after the version of the last event or bookmark. So lost
+connections and throttling (429, 503) are retried here. All other errors are raised, since they need a new list:
 
 - ``ApiError.is_gone``, as status 410 or as an ERROR event: the version has expired;
 - any other refusal, such as 504 for a version that the server does not have yet. After the restore of a backup of etcd
   some servers accept such a watch and send nothing; ``freshness`` notices that;
-- ``UnreadableAnswerError``: the line may have been an event, and only a list shows its content.
+- ``UnreadableAnswerError``: the line may have been an event, and only a list shows its content;
+- a connection that stays lost for some seconds: the server that answers then may have another history. After the
+  restore of a backup of etcd it may have grown past our version by then, and a watch that resumes there misses all that
+  it has done before. A restore takes all API servers down for longer than that.
 
 A line without its newline was cut; it is dropped, and the server sends the event again.
 
@@ -19,7 +22,7 @@ answers from its watch cache.
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import msgspec
@@ -33,6 +36,8 @@ from cpg_client.retrying import WatchBackoff
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 
 _MIN_STREAM_SECONDS = 1.0
+MAX_SECONDS_TO_RESUME = 3.0
+"""Seconds for which a watch may have been without a connection and still resume."""
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
@@ -143,12 +148,15 @@ async def watch(
     Close it with ``aclosing``, so that its connection is released at once.
     """
     version, failures, timing = resource_version, 0, connection.timing
+    outage = _Outage(timing.clock, settings)
+    hooks = replace(hooks, on_accepted=outage.end_with(hooks.on_accepted))
     while True:
         began, received = timing.clock(), False
         try:
             async with aclosing(_one_stream(connection, path, version, params or {}, settings, hooks)) as events:
                 async for event in events:
                     received, version = True, event.resource_version
+                    outage.end()
                     yield event
             if received or timing.clock() - began >= _MIN_STREAM_SECONDS:
                 failures = 0
@@ -158,10 +166,48 @@ async def watch(
             if not _can_wait_out(problem):
                 raise
             error = problem
+            if isinstance(error, ConnectionFailedError):
+                outage.begin()
         failures = 1 if received else failures + 1
         wait = settings.backoff.wait(failures, error)
+        if outage.lasts_too_long(wait):
+            raise error
         hooks.on_failed(error, wait)
         await timing.sleep(wait)
+
+
+class _Outage:
+    """For how long a watch has been without a connection."""
+
+    def __init__(self, clock: Callable[[], float], settings: WatchSettings) -> None:
+        """Start with a connection."""
+        self._clock = clock
+        self._silence = settings.timeout_seconds + settings.grace
+        self._heard = clock()
+        self._began: float | None = None
+
+    def end(self) -> None:
+        """Note that the server has sent something."""
+        self._heard, self._began = self._clock(), None
+
+    def end_with(self, hook: Callable[[], None]) -> Callable[[], None]:
+        """Return a hook that ends the outage as well."""
+
+        def accepted() -> None:
+            self.end()
+            hook()
+
+        return accepted
+
+    def begin(self) -> None:
+        """Note that the connection is lost; a silent server may have been gone for as long as it was silent."""
+        now = self._clock()
+        if self._began is None:
+            self._began = self._heard if now - self._heard >= self._silence else now
+
+    def lasts_too_long(self, wait: float) -> bool:
+        """Return whether the watch must not resume after this wait."""
+        return self._began is not None and self._clock() + wait - self._began >= MAX_SECONDS_TO_RESUME
 
 
 def _can_wait_out(error: ClientError) -> bool:

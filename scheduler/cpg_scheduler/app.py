@@ -23,12 +23,14 @@ from cpg_client.connection import Connection
 from cpg_client.endpoint import Endpoint
 from cpg_client.freshness import Freshness
 from cpg_client.informers import Informers
+from cpg_client.patching import touch_pod
 from cpg_client.process import (
     LeaderWork,
     ProcessContext,
     process_identity,
     run_with_standby,
 )
+from cpg_client.resources import PODS
 from cpg_client.stores import Change, Deleted, Modified
 from cpg_client.timing import run_until
 from cpg_engine.snapshot import new_snapshot
@@ -141,7 +143,7 @@ async def _lead(
     try:
         async with asyncio.TaskGroup() as tasks:
             parts = _wire(connection, shell, cluster, tasks)
-            await run_until(ended, _catch_up(connection, shell, informers))
+            await run_until(ended, _catch_up(connection, shell, informers, cluster.cache))
             log.info(
                 "ready" if informers.synced else "ended early",
                 pods=len(cluster.cache.pods),
@@ -192,14 +194,22 @@ async def _drain(parts: _Parts) -> NoReturn:
     raise _EndedError
 
 
-async def _catch_up(connection: Connection, shell: ProcessContext[SchedulerSettings], informers: Informers) -> None:
+async def _catch_up(
+    connection: Connection, shell: ProcessContext[SchedulerSettings], informers: Informers, cache: ClusterCache
+) -> None:
     """Wait until the cache has everything that the API server has now, such as the last binds of another leader.
 
-    Without leader election there is no other leader, and everything was listed after the start.
+    Without leader election there is no other leader, and everything was listed after the start. A pending pod is
+    touched; without one, nothing waits for us.
     """
+
+    async def touch() -> bool:
+        pod = next(filter(cache.is_pending, cache.pods.values()), None)
+        return pod is not None and await touch_pod(connection, pod)
+
     await informers.wait_synced()
     if shell.settings.leader_elect:
-        await Freshness(connection, informers, shell.log).catch_up()
+        await Freshness(connection, informers, shell.log, {PODS.path(): touch}).catch_up()
 
 
 async def _done(future: asyncio.Future[Any]) -> None:

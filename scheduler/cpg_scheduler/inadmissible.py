@@ -28,9 +28,11 @@ class InconsistentMembership(Struct, frozen=True):
 
 
 class GroupKindsNotServed(Struct, frozen=True):
-    """A pod names a group, and the API server serves no groups."""
+    """A pod names a group that does not exist, and groups of its kind are not read."""
 
     group: GroupKey
+    api: str = ""
+    """The API group that is not read; empty where no groups are served at all."""
 
 
 class GroupMissing(Struct, frozen=True):

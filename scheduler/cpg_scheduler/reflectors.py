@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Protocol
 
+from msgspec import Raw
 from structlog.typing import FilteringBoundLogger
 
 from cpg_api.core.disruption import PodDisruptionBudget
@@ -18,6 +19,7 @@ from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
 from cpg_api.core.priorityclass import PriorityClass
 from cpg_api.core.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from cpg_api.parsing import parse_object
 from cpg_api.scheduling.forest import Group, key_of
 from cpg_api.scheduling.workload import Workload
 from cpg_client import resources
@@ -29,6 +31,7 @@ from cpg_client.resources import Resource
 from cpg_client.retrying import WatchBackoff
 from cpg_client.stores import Change, Rejection, keep_whole
 from cpg_scheduler.cache.cluster import ClusterCache
+from cpg_scheduler.cache.nominations import read_pod
 from cpg_scheduler.cache.storage import trimmed
 from cpg_scheduler.settings import SchedulerSettings
 
@@ -169,5 +172,6 @@ def _reflector(
     def on_failure(error: ClientError, wait: float) -> None:
         log.warning("watch failed", kind=kind.__name__, error=str(error), retry_in=wait)
 
-    source = Source[Any, Any](resource=resource, kind=kind, project=project, namespace=namespace)
+    decode: Callable[[Raw, type[Any]], Any] = read_pod if kind is Pod else parse_object
+    source = Source[Any, Any](resource=resource, kind=kind, project=project, decode=decode, namespace=namespace)
     return Reflector(connection, source, on_change, on_failure=on_failure)

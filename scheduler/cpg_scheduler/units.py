@@ -16,6 +16,7 @@ from cpg_api.scheduling.templates import effective_tree, resolved_preemption_pol
 from cpg_api.scheduling.validation import ValidationContext, tree_wait_message, validate, validate_members
 from cpg_engine.gangs.unit import GroupPods, Unit, pod_unit, tree_unit
 from cpg_scheduler.cache.cluster import SINGLE_POD, ClusterCache
+from cpg_scheduler.cache.pods import unread_api
 from cpg_scheduler.inadmissible import (
     GroupKindsNotServed,
     GroupMissing,
@@ -168,7 +169,7 @@ def _pending(cache: ClusterCache, flavour: str, tree: Tree) -> list[Pod]:
 def _problem(cache: ClusterCache, flavour: str, tree: Tree) -> UnitProblem | None:
     """Return why a tree cannot be attempted, if it cannot; pods that terminate or have ended break no rules."""
     if tree.anchor is Anchor.MISSING:
-        return GroupMissing(tree.anchor_key)
+        return _missing(cache, flavour, tree)
     context = ValidationContext(workloads=cache.workloads[flavour], classes=cache.priority_classes)
     problems = validate(tree, context)
     if problems:
@@ -183,6 +184,13 @@ def _problem(cache: ClusterCache, flavour: str, tree: Tree) -> UnitProblem | Non
         return difference
     diverging = validate_members(tree, living, context)
     return PrioritiesDiffer(tuple(diverging)) if diverging else None
+
+
+def _missing(cache: ClusterCache, flavour: str, tree: Tree) -> GroupMissing | GroupKindsNotServed:
+    """Return that the anchor of a tree does not exist; if its pods name a kind that is not read, it may be of that."""
+    apis = (unread_api(pod, cache.stores) for pod in _pending(cache, flavour, tree))
+    api = next(filter(None, apis), "") if not tree.nodes else ""
+    return GroupKindsNotServed(tree.anchor_key, api) if api else GroupMissing(tree.anchor_key)
 
 
 def _difference(cache: ClusterCache, pods: Collection[Pod]) -> SchedulerNamesDiffer | PreemptionPoliciesDiffer | None:

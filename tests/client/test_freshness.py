@@ -134,6 +134,39 @@ async def test_a_large_collection_is_listed_anew_after_a_while(
         assert pods.lists == 2
 
 
+async def test_a_touched_object_shows_that_the_watch_is_current(pods: Collection, connection: Connection) -> None:
+    """The present version is read before. Nothing is listed anew, though no other event comes."""
+    async with reflecting(connection) as (reflector, _):
+        informers = Informers(reflector)
+        pods.version = 8
+
+        async def touch() -> bool:
+            assert pods.queries[-1] == {"limit": "1"}
+            pods.show("MODIFIED", 9)
+            return True
+
+        await Freshness(connection, informers, structlog.get_logger(), {PATH: touch}).catch_up()
+        assert (reflector.version, pods.lists) == ("9", 1)
+
+
+@pytest.mark.parametrize("touched", [True, False])
+async def test_a_touch_alone_makes_no_store_fresh(
+    pods: Collection, connection: Connection, monkeypatch: pytest.MonkeyPatch, *, touched: bool
+) -> None:
+    """The watch is late, or there is nothing to touch: the collection is listed anew."""
+    monkeypatch.setattr(freshness, "SECONDS_TO_SHOW_TOUCH", 0.1)
+    async with reflecting(connection) as (reflector, _):
+        informers = Informers(reflector)
+        pods.version, pods.names = 8, ["new"]
+
+        async def touch() -> bool:
+            pods.show("MODIFIED", 7)
+            return touched
+
+        await Freshness(connection, informers, structlog.get_logger(), {PATH: touch}).catch_up()
+        assert ("ns/new" in reflector.objects, pods.lists) == (True, 2)
+
+
 async def test_a_list_that_is_begun_later_is_fresh(pods: Collection, connection: Connection) -> None:
     """Also where versions have no order."""
     async with reflecting(connection) as (reflector, fresh):

@@ -6,12 +6,22 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from cpg_api.core.pod import PodCondition
+from cpg_api.core.pod import Pod, PodCondition, PodStatus
 from cpg_api.meta import ObjectMeta
 from cpg_client.connection import Connection
 from cpg_client.endpoint import Endpoint
 from cpg_client.errors import ApiError
-from cpg_client.patching import Event, apply_status, bind, delete_pod, merge, merge_status, record_event, set_pod_status
+from cpg_client.patching import (
+    Event,
+    apply_status,
+    bind,
+    delete_pod,
+    merge,
+    merge_status,
+    record_event,
+    set_pod_status,
+    touch_pod,
+)
 from cpg_client.resources import CPG_POD_GROUPS, NODES, PODS
 
 if TYPE_CHECKING:
@@ -110,6 +120,28 @@ async def test_the_nominated_node_is_set_and_cleared(
     server.answers("PATCH", STATUS_OF_POD)
     await set_pod_status(connection, POD, nominated_node=node)
     assert sent(server) == {"metadata": {"uid": "u-1"}, "status": {"nominatedNodeName": node}}
+
+
+@pytest.mark.parametrize("conditions", [(), (PodCondition(type="PodScheduled", status="False"),)])
+async def test_a_pod_is_touched(
+    server: "FakeServer", connection: Connection, conditions: tuple[PodCondition, ...]
+) -> None:
+    """Only the probe time of its condition changes, at its version. A missing condition is not known to be anything."""
+    server.answers("PATCH", STATUS_OF_POD)
+    assert await touch_pod(connection, Pod(metadata=POD, status=PodStatus(conditions=conditions)))
+    body = msgspec.json.decode(server.seen[0].body)
+    (condition,) = body["status"]["conditions"]
+    assert body["metadata"] == {"uid": "u-1", "resourceVersion": "7"}
+    assert condition.keys() - {"lastProbeTime"} == ({"type"} if conditions else {"type", "status"})
+
+
+@pytest.mark.parametrize(("status", "changed"), [(409, True), (404, True), (403, False)])
+async def test_a_pod_that_cannot_be_touched_may_have_changed(
+    server: "FakeServer", connection: Connection, status: int, *, changed: bool
+) -> None:
+    """Then its watch has something to show as well."""
+    server.answers("PATCH", STATUS_OF_POD, {"kind": "Status"}, status=status)
+    assert await touch_pod(connection, Pod(metadata=POD)) is changed
 
 
 async def test_a_pod_is_bound(server: "FakeServer", connection: Connection) -> None:

@@ -257,6 +257,23 @@ async def test_a_reflector_can_list_anew(server: "FakeServer", connection: Conne
         assert (list(it.reflector.objects), it.failures) == (["ns/c", "ns/d"], [])
 
 
+async def test_an_object_that_is_older_than_before_ends_the_reflector(
+    server: "FakeServer", connection: Connection, fake_sleep: "FakeSleep"
+) -> None:
+    """A restored etcd has grown past the version of the collection since. A new object of that name is no sign."""
+    renewed = {"metadata": {"name": "a", "namespace": "ns", "uid": "new", "resourceVersion": "2"}}
+    server.answers("GET", PATH, listing(5, pod("a", 4), pod("b", 5)))
+    server.streams(PATH, line("ERROR", {"kind": "Status", "code": 410}))
+    server.answers("GET", PATH, listing(8, renewed))
+    server.streams(PATH, line("ADDED", pod("b", 9)), line("ERROR", {"kind": "Status", "code": 410}))
+    server.answers("GET", PATH, listing(12, pod("b", 7)))
+    reflector = Reflector(connection, SOURCE, lambda _: None)
+    async with asyncio.timeout(5):
+        with pytest.raises(VersionsWentBackError, match=f"{PATH} ns/b went back from 9 to 7"):
+            await reflector.run()
+    assert fake_sleep.seconds == [0.25, 0.5]
+
+
 async def test_a_list_that_is_older_than_before_ends_the_reflector(
     server: "FakeServer", connection: Connection
 ) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -227,6 +228,34 @@ async def test_a_stream_that_ends_at_once_is_a_failure(
     await take(connection, 1, hooks)
     assert fake_sleep.seconds == [0.25, 0.5, 1, 2, 4, 5]
     assert "WATCH /x: closed at once" in str(hooks.failures[0][0])
+
+
+@pytest.mark.parametrize("failures", [2, 3])
+async def test_a_watch_does_not_resume_after_an_outage(server: "FakeServer", failures: int) -> None:
+    """The server may have another history after some seconds, so a list is needed. An outage ends with an answer."""
+    now = 0.0
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    async def break_off(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
+
+    for version in (2, 3):
+        server.streams("/x", line("ADDED", version), end="cut")
+        for _ in range(failures):
+            server.handles("GET", "/x", break_off)
+    server.streams("/x", line("ADDED", 4), end="hold")
+    async with Connection(Endpoint(server=server.url), timing=Timing(sleep=sleep, clock=lambda: now)) as connection:
+        if failures == 2:
+            assert len(await take(connection, 3)) == 3
+            return
+        with pytest.raises(ConnectionFailedError):
+            await take(connection, 2)
+    assert now == 0.25 + 0.5 + 1
 
 
 async def test_a_quiet_stream_is_no_failure(server: "FakeServer", fake_sleep: "FakeSleep") -> None:

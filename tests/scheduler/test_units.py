@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from cpg_api.core.pod import Pod, SchedulingGate
+from cpg_api.core.pod import Pod, SchedulingGate, SchedulingGroup
 from cpg_api.meta import ObjectMeta
 from cpg_api.scheduling.forest import Group, GroupKey, key_of
 from cpg_api.scheduling.names import POD_GROUP_LABEL
@@ -36,6 +36,7 @@ from cpg_scheduler.inadmissible import (
     TemplateMissing,
     TreeGated,
 )
+from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.testing.stage import NATIVE, Stage
 from cpg_scheduler.units import SchedulableUnit, build_unit, pending_pods, queue_key_of
 
@@ -160,6 +161,19 @@ def test_a_member_is_inadmissible_where_groups_are_not_served() -> None:
     assert inadmissible(Stage(pod("p", group="pg"), flavours=()), "p").problem == GroupKindsNotServed(
         GroupKey("PodGroup", "default", "pg")
     )
+
+
+def test_a_member_of_an_unknown_group_says_that_the_kind_is_not_read() -> None:
+    """Its label may name one of our groups, and only native ones are read. The native field may name one of those."""
+    stage = Stage(pod("p", group="pg"), flavours=(NATIVE,))
+    unit = UnitKey(NATIVE, GroupKey("PodGroup", "default", "pg"))
+    found = build_unit(stage.cache, unit)
+    assert isinstance(found, Inadmissible)
+    assert found.problem == GroupKindsNotServed(unit.key, "scheduling.cpg.dev")
+    stage.put(pod("p", scheduling_group=SchedulingGroup(pod_group_name="pg")))
+    found = build_unit(stage.cache, unit)
+    assert isinstance(found, Inadmissible)
+    assert found.problem == GroupMissing(unit.key)
 
 
 # Trees that wait for an object or a change.

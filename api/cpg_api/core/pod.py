@@ -123,6 +123,8 @@ class Pod(ApiStruct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+    is_nominated_by_other: bool = False
+    """Whether a component other than the scheduler has nominated it. No field of the API: the managed fields say so."""
 
     @property
     def is_terminal(self) -> bool:

@@ -35,10 +35,10 @@ NO_GROUP = Membership()
 """The membership of a pod that names no group."""
 
 
-def membership(pod: Pod) -> Membership:
-    """Return the membership of a pod. Where several places agree, ``found_at`` is the native field first."""
+def group_names(pod: Pod) -> list[tuple[str, str]]:
+    """Return each name of the pod's group with the path where it is, the native field first."""
     native = pod.spec.scheduling_group
-    named = [
+    return [
         (path, name)
         for path, name in (
             (NATIVE_PATH, native.pod_group_name if native else None),
@@ -47,6 +47,11 @@ def membership(pod: Pod) -> Membership:
         )
         if name is not None
     ]
+
+
+def membership(pod: Pod) -> Membership:
+    """Return the membership of a pod. Where several places agree, ``found_at`` is the native field first."""
+    named = group_names(pod)
     if not named:
         return NO_GROUP
     first_path, first = named[0]

@@ -96,6 +96,10 @@ class GroupCache:
         """Return the unit that a former one is part of by now: its root may have got a parent since."""
         return UnitKey(unit.flavour, self.stores[unit.flavour].anchor(unit.key))
 
+    def has_group(self, group: GroupKey) -> bool:
+        """Return whether a flavour has a group."""
+        return any(group in store for store in self.stores.values())
+
     def group_keys_of(self, unit: UnitKey) -> list[GroupKey]:
         """Return the groups of a unit."""
         return [node.key for node in self.stores[unit.flavour].forest.tree_of(unit.key).nodes]

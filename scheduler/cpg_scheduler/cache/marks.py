@@ -1,4 +1,4 @@
-"""What the API shows of preemptions: pods with a nomination, and pods and groups with ``DisruptionTarget``.
+"""What the API shows of preemptions: pods that we nominated, and pods and groups with ``DisruptionTarget``.
 
 The index makes it cheap to compare them regularly with what is active: most pods have neither.
 """
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import Group, GroupKey, key_of
 from cpg_scheduler.cache.conditions import is_disrupted
+from cpg_scheduler.cache.nominations import own_nomination
 
 
 class PreemptionMarks:
@@ -21,7 +22,7 @@ class PreemptionMarks:
 
     @property
     def nominated(self) -> Mapping[str, Pod]:
-        """Return the pods with a nominated node, by UID."""
+        """Return the pods that we have nominated to a node, by UID."""
         return self._nominated
 
     @property
@@ -39,7 +40,7 @@ class PreemptionMarks:
         if old is not None:
             self._nominated.pop(old.metadata.uid, None)
             self._disrupted.pop(old.metadata.uid, None)
-        if new is not None and new.status.nominated_node_name:
+        if new is not None and own_nomination(new):
             self._nominated[new.metadata.uid] = new
         if new is not None and is_disrupted(new):
             self._disrupted[new.metadata.uid] = new

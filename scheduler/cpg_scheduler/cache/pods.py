@@ -1,11 +1,12 @@
 """The pods of the cluster, by UID, by PodGroup and by name."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import GroupKey
-from cpg_api.scheduling.membership import membership
+from cpg_api.scheduling.membership import NATIVE_PATH, group_names, membership
 from cpg_api.scheduling.podgroup import PodGroup
+from cpg_client.flavours import CRD, KINDS, NATIVE
 
 
 class PodCache:
@@ -31,10 +32,6 @@ class PodCache:
         if group is None or not self._groups_served:
             return None
         return GroupKey(PodGroup.kind, pod.metadata.namespace, group)
-
-    def names_unserved_group(self, pod: Pod) -> bool:
-        """Return whether a pod names a PodGroup, and the API server serves no groups."""
-        return not self._groups_served and membership(pod).group is not None
 
     def members(self, group: GroupKey) -> Iterable[Pod]:
         """Return the pods that name a PodGroup."""
@@ -64,3 +61,15 @@ class PodCache:
         del members[uid]
         if not members:
             del self._members[group]
+
+
+def unread_api(pod: Pod, flavours: Collection[str]) -> str:
+    """Return the API group that the group of a pod may have and that is not among the read flavours; else nothing.
+
+    The native field names a native group first, a label or annotation one of ours; each may name the other, too.
+    """
+    if membership(pod).group is None:
+        return ""
+    named = (NATIVE if path == NATIVE_PATH else CRD for path, _ in group_names(pod))
+    unread = next((flavour for flavour in named if flavour not in flavours), None)
+    return KINDS[unread][PodGroup].group if unread is not None else ""

@@ -1,8 +1,9 @@
 """The pods that preemption could evict, in the units in which they are evicted.
 
 The victim unit of a pod is its highest known ancestor with disruption mode ``all``; without one, it is the pod alone.
-An ancestor or template that is deleted while pods of it run still counts. Where no groups are served at all, pods that
-name one are no victims. So the removal of the CRDs does not have gangs evicted pod by pod.
+An ancestor or template that is deleted while pods of it run still counts. Pods that name an unknown group of a kind
+that is not read are one unit; where no groups are served at all, they are no victims. So the removal of the CRDs does
+not have gangs evicted pod by pod.
 Its priority is the highest of its running pods, which admission has resolved from real priority classes. A number in
 the spec of a group counts for nothing here: users can write any. Pods of all schedulers are victims; terminating pods
 are not.
@@ -24,7 +25,7 @@ from cpg_engine.gangs.unit import POD
 from cpg_engine.preemption.values import VictimUnit
 from cpg_scheduler.cache.events import EventCollector
 from cpg_scheduler.cache.groups import GroupCache, is_rooted
-from cpg_scheduler.cache.pods import PodCache
+from cpg_scheduler.cache.pods import PodCache, unread_api
 from cpg_scheduler.keys import UnitKey
 
 PartName: TypeAlias = GroupKey | str
@@ -205,19 +206,20 @@ class Victims:
 
     def _put_group(self, leaf: GroupKey, pods: Collection[Pod]) -> None:
         top = self._top_of(leaf)
-        if top is None:
+        is_unread = not self._groups.has_group(leaf) and any(unread_api(pod, self._groups.stores) for pod in pods)
+        if top is None and not is_unread:
             for priority in {pod.spec.priority or 0 for pod in pods}:
                 equal = [pod for pod in pods if (pod.spec.priority or 0) == priority]
                 self._put_part(leaf, priority, _Part(tuple(_pod_unit(pod, priority) for pod in equal)))
             return
         priority = max(pod.spec.priority or 0 for pod in pods)
         unit = VictimUnit(
-            key=key_of(top),
+            key=leaf if top is None else key_of(top),
             priority=priority,
             since=_earliest(pod.status.start_time for pod in pods),
             pods=tuple(pod.metadata.uid for pod in pods),
         )
-        self._put_part(leaf, priority, _Part((unit,), whole=(top.metadata.uid, key_of(top))))
+        self._put_part(leaf, priority, _Part((unit,), whole=(top.metadata.uid if top is not None else "", unit.key)))
 
     def _top_of(self, leaf: GroupKey) -> Group | None:
         """Return the group that the pods of a PodGroup are evicted with as a whole, or None.
@@ -236,9 +238,10 @@ class Victims:
         return top
 
     def _is_evictable(self, pod: Pod) -> bool:
-        """Return whether a pod runs, deleting it would free room, and its unit can be known."""
+        """Return whether a pod runs, and deleting it would free room; without any groups, only if it names none."""
         is_running = bool(pod.spec.node_name) and not pod.is_terminal and not pod.is_terminating
-        return is_running and not pod.is_mirror and not self._pods.names_unserved_group(pod)
+        is_unread = not self._groups.stores and bool(unread_api(pod, ()))
+        return is_running and not pod.is_mirror and not is_unread
 
     def _put_part(self, name: PartName, priority: int, part: _Part) -> None:
         self._parts.setdefault(priority, {})[name] = part

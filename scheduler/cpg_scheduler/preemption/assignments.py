@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from cpg_engine.cluster.axes import Amounts
 from cpg_scheduler.cache.cluster import ClusterCache
+from cpg_scheduler.cache.nominations import own_nomination
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.preemption.active import ActivePreemptions
 from cpg_scheduler.preemption.jobs import Nominate
@@ -69,7 +70,7 @@ class Assignments:
         the tree meanwhile is not nominated any more.
         """
         known = (self._cache.pods.get(uid) for uid in nodes)
-        nominated = [pod for pod in known if pod is not None and pod.status.nominated_node_name]
+        nominated = [pod for pod in known if pod is not None and own_nomination(pod)]
         pending = {pod.metadata.uid for pod in pending_pods(self._cache, key)}
         lost = [pod for pod in nominated if pod.metadata.uid not in pending]
         self._outbox.clear_nominations(filter(self._cache.is_pending, lost))

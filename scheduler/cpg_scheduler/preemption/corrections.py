@@ -4,7 +4,8 @@ Nominations and conditions are written once, when a preemption begins, breaks or
 leader can die before it is repeated. So every few seconds all marks that the watches show are compared with the active
 preemptions, and what differs is written again, by this leader or by the next one:
 
-1. A pending pod is nominated to the node that is reserved for it, and to none where no room is reserved.
+1. A pending pod is nominated to the node that is reserved for it. Where no room is reserved, we have nominated it to
+   none; the nomination of another component stays, and reserves nothing.
 2. A running pod has our ``DisruptionTarget`` only if it is a victim that has been started, or is about to be.
 3. A group has it as long as its pods are evicted, and until it has its minimum again: its tree is resynced.
 
@@ -98,7 +99,7 @@ class Corrections:
         return is_due
 
     def _outdated_nominations(self) -> Iterator[Pod]:
-        """Yield the pending pods with a nomination for which no room is reserved."""
+        """Yield the pending pods with a nomination of ours for which no room is reserved."""
         for uid, pod in self._cache.marks.nominated.items():
             if self._cache.is_pending(pod) and uid not in self._cache.reservations:
                 yield pod

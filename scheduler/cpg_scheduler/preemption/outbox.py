@@ -18,8 +18,8 @@ class Outbox:
         self._instructions.extend(instructions)
 
     def clear_nominations(self, pods: Iterable[Pod]) -> None:
-        """Have the nominations of pods removed, if there are any."""
-        found = tuple(pods)
+        """Have the nominations of pods removed, if there are any. That of another component stays."""
+        found = tuple(pod for pod in pods if not pod.is_nominated_by_other)
         if found:
             self.add(ClearNominations(found))
 

@@ -23,6 +23,7 @@ from cpg_engine.gangs.unit import POD
 from cpg_engine.preemption.values import VictimUnit
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.cache.conditions import is_disrupted
+from cpg_scheduler.cache.nominations import own_nomination
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.preemption.active import ActivePreemptions
 from cpg_scheduler.preemption.evictions import Evictions
@@ -65,8 +66,8 @@ class Recovery:
         """Take up all preemptions of a previous leader."""
         nominated: dict[UnitKey, dict[str, str]] = {}
         for uid, pod in self._cache.pods.items():
-            if pod.status.nominated_node_name and self._cache.is_pending(pod):
-                nominated.setdefault(self._cache.unit_of(pod), {})[uid] = pod.status.nominated_node_name
+            if (node := own_nomination(pod)) and self._cache.is_pending(pod):
+                nominated.setdefault(self._cache.unit_of(pod), {})[uid] = node
         for key, nodes in nominated.items():
             self.take_up(key, nodes)
         for found in orphaned(self._cache, {preemption.preemptor.uid for preemption in self._active}):

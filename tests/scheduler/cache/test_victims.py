@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from cpg_api.core.pod import SchedulingGroup
 from cpg_engine.preemption.values import VictimUnit
 from cpg_engine.testing.builders import (
     bare,
@@ -18,7 +19,7 @@ from cpg_engine.testing.builders import (
     priority_class,
     workload,
 )
-from cpg_scheduler.testing.stage import NATIVE, Stage
+from cpg_scheduler.testing.stage import CRD, NATIVE, Stage
 
 ABOVE_ALL = 2**31
 
@@ -241,6 +242,27 @@ def test_pods_of_groups_are_no_victims_where_no_groups_are_served() -> None:
     stage.terminate(stage.pod("a-0"))
     assert list(stage.cache.victims.terminating) == ["uid-default-a-0"]
     stage.delete(stage.pod("a-1"))
+
+
+def test_pods_of_an_unknown_group_are_one_unit_where_its_kind_is_not_read() -> None:
+    """Their label may name one of our groups; once a native group of that name is there, that one counts."""
+    stage = Stage(node("n1", cpu=9), flavours=(NATIVE,))
+    stage.put(runs("a-0", "a"), runs("a-1", "a", priority=7), runs("single"))
+    assert units(stage) == {"PodGroup default/a": ["a-0", "a-1"], "Pod default/single": ["single"]}
+    (unit,) = (one for one in stage.cache.victims.units(below=100) if len(one.pods) > 1)
+    assert (unit.priority, stage.cache.victims.groups_of(unit)) == (7, [])
+    stage.put(pod_group("a"), flavour=NATIVE)
+    assert sorted(units(stage)) == ["Pod default/a-0", "Pod default/a-1", "Pod default/single"]
+    stage.delete(stage.pod("a-0"))
+    stage.delete(stage.pod("a-1"))
+
+
+def test_pods_that_name_an_unknown_native_group_are_one_unit_where_only_ours_are_read() -> None:
+    """Another scheduler runs them as a gang."""
+    stage = Stage(node("n1", cpu=9), flavours=(CRD,))
+    native = SchedulingGroup(pod_group_name="a")
+    stage.put(*(pod(f"a-{n}", scheduling_group=native, node_name="n1") for n in range(2)))
+    assert units(stage) == {"PodGroup default/a": ["a-0", "a-1"]}
 
 
 def test_an_ancestor_that_arrives_late_counts_though_a_workload_is_missing() -> None:

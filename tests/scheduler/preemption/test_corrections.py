@@ -8,6 +8,7 @@ from cpg_api.scheduling.podgroup import PodGroup, PodGroupStatus
 from cpg_engine.testing.builders import node, pod, pod_group
 from cpg_scheduler.preemption.corrections import MAX_SECONDS_BETWEEN_WRITES, SECONDS_BETWEEN_CORRECTIONS
 from cpg_scheduler.preemption.events import CorrectionDue
+from cpg_scheduler.preemption.outbox import Outbox
 from cpg_scheduler.testing.preemption_setup import full, low, terminating
 from cpg_scheduler.testing.stage import Stage
 
@@ -57,6 +58,18 @@ def test_a_nomination_without_a_reservation_is_cleared_until_the_watch_shows_it(
     assert stage.pod("lost").status.nominated_node_name == ""
     correct(stage, int(2 * MAX_SECONDS_BETWEEN_WRITES / SECONDS_BETWEEN_CORRECTIONS))
     assert stage.executor.is_idle
+
+
+def test_the_nomination_of_another_component_stays() -> None:
+    """It reserves nothing, also after a restart. A preemption that ends does not clear it either."""
+    hinted = replace(nominated(pod("hinted", cpu=9), "n1"), is_nominated_by_other=True)
+    stage = Stage(node("n1", cpu=1), hinted)
+    stage.run_passes()
+    correct(stage, 4)
+    assert (stage.executor.cleared, stage.cache.reservations.reserved_uids()) == ([], ())
+    outbox = Outbox()
+    outbox.clear_nominations([hinted])
+    assert outbox.take() == []
 
 
 def test_a_difference_that_vanishes_is_not_written() -> None:

@@ -240,7 +240,7 @@ def test_a_new_leader_does_not_take_up_a_plan_that_was_replaced() -> None:
 
 
 def test_nominations_without_a_plan_are_cleared() -> None:
-    """They are of another component, or of a plan with victims that ended without making enough room."""
+    """They are of a plan with victims that ended without making enough room."""
     lost = pod("lost", cpu=9)
     stage = Stage(node("n1", cpu=1), replace(lost, status=replace(lost.status, nominated_node_name="n1")))
     after = restarted(stage)

@@ -40,6 +40,14 @@ def test_the_message_about_many_invalid_pods_is_short() -> None:
         (PodDeleted(GroupKey("Pod", "default", "p")), "Pod default/p does not exist any more", ""),
         (GroupMissing(PG), "waiting for PodGroup default/pg, which does not exist", ""),
         (GroupKindsNotServed(PG), "waiting for PodGroup default/pg: the API server serves no PodGroups", ""),
+        (
+            GroupKindsNotServed(PG, "scheduling.cpg.dev"),
+            (
+                "waiting for PodGroup default/pg: PodGroups of scheduling.cpg.dev are not served, or excluded by the"
+                " setting api"
+            ),
+            "",
+        ),
         (TemplateMissing("waiting for Workload w"), "waiting for Workload w", ""),
         (PodGated(), "waiting for its scheduling gates to be removed", ""),
         (

@@ -81,8 +81,10 @@ def _missing(problem: PodDeleted | PodGated | GroupKindsNotServed | GroupMissing
             return f"{pod} does not exist any more"
         case PodGated():
             return "waiting for its scheduling gates to be removed"
-        case GroupKindsNotServed(group=group):
+        case GroupKindsNotServed(group=group, api=""):
             return f"waiting for {group}: the API server serves no PodGroups"
+        case GroupKindsNotServed(group=group, api=api):
+            return f"waiting for {group}: PodGroups of {api} are not served, or excluded by the setting api"
         case GroupMissing(group=group):
             return f"waiting for {group}, which does not exist"
         case TemplateMissing(message=message):

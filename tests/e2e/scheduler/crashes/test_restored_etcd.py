@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cpg_client.listing import list_all
+from cpg_client.resources import PODS
 from cpg_lab.clusters import Cluster
 from cpg_lab.nodes import NodePool
 from cpg_lab.specs import NEWEST, ClusterSpec
@@ -18,6 +20,23 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.e2e
 MAX_SECONDS_UNTIL_NOTICED = 60.0
+CUT_OFF = """
+import pathlib, sys
+from cpg_client.connection import Connection
+from cpg_client.connection_pool import BrokenConnectionError
+from cpg_scheduler.__main__ import main
+
+working = Connection._exchange
+
+async def cut_off(self, *arguments, **named):
+    if pathlib.Path({flag!r}).exists():
+        raise BrokenConnectionError("cut off")
+    return await working(self, *arguments, **named)
+
+Connection._exchange = cut_off
+sys.exit(main())
+"""
+"""A scheduler that gets no new connection while a file exists."""
 
 
 @pytest.fixture(scope="module", params=["1.30", NEWEST])
@@ -64,6 +83,35 @@ async def test_a_scheduler_starts_afresh_when_etcd_was_restored(
     testbed.start_replica("--no-leader-elect")
     await testbed.wait_until(lambda: _is_bound(testbed, "kept"))
     assert set(await testbed.pod_nodes()) == {"kept"}
+
+
+async def test_a_restored_etcd_that_has_grown_past_all_seen_versions_is_noticed(
+    testbed: "Testbed", tmp_path: Path
+) -> None:
+    """The scheduler gets no connection before, so no version that it reads is older. But an object of its list is."""
+    backup, flag = tmp_path / "backup", tmp_path / "cut"
+    await testbed.create(testbed.pod("kept"))
+    await asyncio.to_thread(restart_etcd, testbed.cluster, save_to=backup)
+    replica = testbed.start_replica("--no-leader-elect", program=CUT_OFF.format(flag=str(flag)))
+    await testbed.wait_until(lambda: _is_bound(testbed, "kept"))
+    lost = await _version(testbed)
+    flag.touch()
+    await asyncio.to_thread(restart_etcd, testbed.cluster, restore_from=backup)
+    await testbed.create(testbed.pod("early"))
+    while await _version(testbed) <= lost + 10:
+        await testbed.create(testbed.pod("late"))
+        await testbed.delete(PODS, "late")
+    flag.unlink()
+    assert await asyncio.to_thread(replica.process.wait, MAX_SECONDS_UNTIL_NOTICED)
+    assert (replica.process.exit_code, "went back from" in replica.process.tail(1)) == (1, True)
+    testbed.start_replica("--no-leader-elect")
+    for name in ("kept", "early"):
+        await testbed.wait_until(lambda name=name: _is_bound(testbed, name))  # type: ignore[misc]
+
+
+async def _version(testbed: "Testbed") -> int:
+    """Return the present version of the API server."""
+    return int((await list_all(testbed.connection, PODS.path(testbed.namespace))).resource_version)
 
 
 async def _is_bound(testbed: "Testbed", name: str) -> bool:

@@ -1,12 +1,16 @@
-"""Nominations and conditions of a preemption that do not hold any more: they are cleared until the API shows it."""
+"""Nominations and conditions of a preemption that do not hold any more: they are cleared until the API shows it.
 
+Nominations of other components stay.
+"""
+
+import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
-from cpg_client.connection import MERGE_PATCH
+from cpg_client.connection import FIELD_MANAGER, MERGE_PATCH
 from cpg_client.resources import PODS
 from cpg_lab.clusters import Cluster
 from cpg_lab.nodes import NodePool
@@ -48,10 +52,10 @@ def crash_cluster() -> Iterator[Cluster]:
         yield cluster
 
 
-async def set_status(testbed: "Testbed", name: str, **status: Any) -> None:
-    """Change the status of a pod, as an earlier leader would have."""
+async def set_status(testbed: "Testbed", name: str, manager: str = FIELD_MANAGER, **status: Any) -> None:
+    """Change the status of a pod, by default as an earlier leader would have."""
     path = PODS.path(testbed.namespace, name, "status")
-    await testbed.connection.patch(path, {"status": status}, MERGE_PATCH)
+    await testbed.connection.patch(path, {"status": status}, MERGE_PATCH, params={"fieldManager": manager})
 
 
 async def pod_status(testbed: "Testbed", name: str) -> dict[str, Any]:
@@ -119,3 +123,45 @@ async def test_a_new_leader_evicts_no_pod_because_of_a_stale_condition(testbed: 
 
     await testbed.wait_until(are_retracted, 30, "the end of the conditions")
     assert (await testbed.pod_nodes())["high"] == "node-2"
+
+
+async def test_a_nomination_of_another_component_stays(testbed: "Testbed") -> None:
+    """It may be for a node that is yet to come, and reserves nothing. One of an earlier leader is cleared beside it.
+
+    A preemption takes the nomination over. All this holds for the next leader as well.
+    """
+    absent = {"kubernetes.io/hostname": "none"}
+    names = {"soon": "node-3", "here": "node-2"}
+    await testbed.create(
+        *(testbed.pod(name, cpu="4", priorityClassName="high", nodeSelector=absent) for name in (*names, "stale")),
+        testbed.pod("taken", cpu="4", priorityClassName="high"),
+    )
+    for name, node in {**names, "taken": "node-2"}.items():
+        await set_status(testbed, name, "autoscaler", nominatedNodeName=node)
+
+    async def nominations(*pods: str) -> list[str]:
+        return [str((await pod_status(testbed, name)).get("nominatedNodeName", "")) for name in pods]
+
+    await testbed.create(
+        testbed.pod("slow", cpu="4", nodeName="node-1", priorityClassName="low", terminationGracePeriodSeconds=60),
+        testbed.pod("wall", cpu="4", nodeName="node-2", priorityClassName="high"),
+    )
+    for number in range(2):
+        await set_status(testbed, "stale", nominatedNodeName="node-2")
+        replica = testbed.start_replica("--no-leader-elect")
+        await testbed.wait_for_log(replica, "ready")
+
+        async def is_cleared() -> bool:
+            return await nominations("stale", "taken") == ["", "node-1"]
+
+        await testbed.wait_until(is_cleared, 30, "the end of the stale nomination, and that of the preemptor")
+        await asyncio.sleep(6.0 * number)  # one more round of corrections
+        assert await nominations(*names) == list(names.values())
+        replica.process.kill()
+    await testbed.delete(PODS, "wall")
+    testbed.start_replica("--no-leader-elect")
+
+    async def is_placed() -> bool:
+        return (await testbed.pod_nodes())["taken"] == "node-2"
+
+    await testbed.wait_until(is_placed, what="the place of the preemptor where another pod is nominated to")
