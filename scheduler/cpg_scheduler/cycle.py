@@ -162,17 +162,14 @@ class SchedulingLoop:
                 await self._inbox.wait()
         except TimeoutError:
             return
-        if gathering:
-            await self._gather(asyncio.get_running_loop().time() + gathering)
-        self._inbox.clear()
-
-    async def _gather(self, until: float) -> None:
-        """Handle outcomes until a time of the event loop: each may make room for the next eviction."""
+        until = asyncio.get_running_loop().time() + gathering
         with contextlib.suppress(TimeoutError):
-            while True:
+            while gathering:
                 async with asyncio.timeout_at(until):
                     await self._inbox.wait_for_event()
+                # Each outcome may make room for the next eviction.
                 await self._slices.run(self._handle_outcomes)
+        self._inbox.clear()
 
     def _guard(self, key: UnitKey, act: Callable[[UnitKey], None]) -> None:
         """Act on a unit; a defect of ours in one tree must not stop all others."""
