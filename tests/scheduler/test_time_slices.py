@@ -138,14 +138,14 @@ def put_by_watch(cache: ClusterCache) -> Callable[[Pod], None]:
     """Return a function that reports a new pod as the reflector of pods does."""
     nothing = cast("Connection", None)
     found = reflectors(nothing, ReflectedCluster(cache, {}), cast("FilteringBoundLogger", None))
-    (reflector,) = (one for one in found if one._source.kind is Pod)
+    (reflector,) = (one for one in found if one.source.kind is Pod)
     return lambda target: reflector._on_change(Added(target.metadata.key, target))
 
 
 async def test_what_a_watch_reports_during_a_decision_does_not_change_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever takes the room meanwhile is seen by the next decision, and the binds are validated before they go."""
     monkeypatch.setattr(time_slices, "MAX_SECONDS_PER_SLICE", 0.0)
-    results: list[dict[str, str]] = []
+    results, theirs = list[dict[str, str]](), pod("theirs", cpu=1, node_name="n3")
     for arrives in (False, True):
         stage = Stage(*(node(f"n{number}", cpu=1) for number in range(4)), *gang("pg", size=4, minimum=4))
         watch = put_by_watch(stage.cache)
@@ -157,10 +157,10 @@ async def test_what_a_watch_reports_during_a_decision_does_not_change_it(monkeyp
                 if stage.cache.slices.is_suspended:
                     suspensions += 1
                     if arrives and suspensions == 1:
-                        watch(pod("theirs", cpu=1, node_name="n3", scheduler_name="default-scheduler"))
-                        assert "theirs" not in stage.cache.pods
+                        watch(theirs)
+                        assert theirs.metadata.uid not in stage.cache.pods
         assert suspensions
-        assert ("theirs" in stage.cache.pods) is arrives
+        assert (theirs.metadata.uid in stage.cache.pods) is arrives
         results.append(dict(stage.binder.batches[0].nodes))
         running.cancel()
         await asyncio.wait({running})
