@@ -1,7 +1,9 @@
 """Search for placements: domains in vain, and constraints that are costly to check."""
 
 import pytest
+from msgspec.structs import replace
 
+from cpg_engine.cycle import decide
 from cpg_engine.gangs.search import PlacementSearch, SearchOptions
 from cpg_engine.testing.call_counts import count_calls
 from cpg_engine.testing.decision_case import DecisionCase
@@ -64,6 +66,16 @@ def test_constraints_are_charged_to_the_budget(*, distinct: bool) -> None:
     few, many = spreading(30, distinct=distinct), spreading(300, distinct=distinct)
     assert many.decide().finding is Finding.OUT_OF_BUDGET
     assert count_calls(many.decide) < 3 * count_calls(few.decide)
+
+
+def test_a_long_search_pauses_between_its_steps() -> None:
+    """At least once per domain and pod that it tries, with the same decision as without pauses."""
+    trial, pauses = spreading(30, distinct=True), list[int]()
+    paused = replace(trial.snapshot, pause=lambda: pauses.append(trial.snapshot.ledger.version))
+    without = decide(trial.snapshot, trial.unit, SearchOptions())
+    assert decide(paused, trial.unit, SearchOptions()) == without
+    assert without.placements.infeasible > 1
+    assert len(pauses) > 45 * without.placements.infeasible
 
 
 def test_a_leaf_is_cut_when_the_effort_is_used_up() -> None:

@@ -91,7 +91,6 @@ async def test_a_decision_that_is_longer_than_the_lease_ends_no_replica(testbed:
     attempt = attempts[0]
     assert attempt["finding"] == "NotFound"
     assert attempt["milliseconds"] > 1000 * MIN_SECONDS, "the decision is not long enough to show anything"
-    print(f"\n{attempt['milliseconds']:.0f} ms, lease {max(ages):.2f} s old, probes {max(probes):.2f} s")  # noqa: T201
     assert max(ages) < LEASE["leaseDuration"]
     assert max(probes) < MAX_PROBE_SECONDS
     assert other_pod
