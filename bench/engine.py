@@ -24,6 +24,7 @@ from cpg_engine.preemption.plan import plan_preemption
 from cpg_engine.preemption.values import PlanOutcome, VictimUnit
 from cpg_engine.snapshot import Snapshot, new_snapshot
 from cpg_engine.testing.builders import pod_group
+from cpg_engine.testing.listed_budgets import ListedBudgets
 
 HERE = Path(__file__).parent
 GROWTH = 4.5
@@ -141,7 +142,7 @@ def planned(snapshot: Snapshot, unit: Unit, units: Sequence[VictimUnit], victims
     """Return a function that plans preemption for a unit that needs so many victims."""
 
     def run() -> None:
-        found = plan_preemption(snapshot, unit, SearchOptions(), priority=100, units=units, budgets=())
+        found = plan_preemption(snapshot, unit, SearchOptions(), priority=100, units=units, budgets=ListedBudgets())
         if found.outcome is not PlanOutcome.PLANNED or len(found.evictions) != victims:
             raise ValueError(f"the benchmark has another result than expected: {found.outcome}, {len(found.evictions)}")
 

@@ -21,6 +21,13 @@ def is_instantiated(workload: Workload) -> bool:
     return workload.metadata.annotations.get(INSTANTIATE) == "true"
 
 
+def _means_the_same(old: Workload, new: Workload) -> bool:
+    """Return whether two states of a Workload mean the same for the groups that name it, which may be thousands."""
+    return (
+        old.metadata.uid == new.metadata.uid and old.spec == new.spec and is_instantiated(old) == is_instantiated(new)
+    )
+
+
 def owns(workload: Workload, group: Group) -> bool:
     """Return whether a group was created from exactly this Workload, and not from another one of its name."""
     return any(owner.controller and owner.uid == workload.metadata.uid for owner in group.metadata.owner_references)
@@ -83,7 +90,10 @@ class TreeIndex:
         """Take the state of an object; return the keys that this may change."""
         if isinstance(found, Workload):
             place = (found.metadata.namespace, found.metadata.name)
+            known = self._workloads[flavour].get(place)
             self._workloads[flavour][place] = found
+            if known is not None and _means_the_same(known, found):
+                return {TreeKey(flavour, GroupKey(Workload.kind, *place))}
             return self._made_from(flavour, place)
         key = key_of(found)
         flavour_before, was_anchor = self.flavour_of(key), self._is_anchor(flavour, key)

@@ -26,6 +26,7 @@ from cpg_engine.testing.builders import (
     pod,
     pod_group,
     priority_class,
+    reference,
     workload,
 )
 from cpg_operator.testing.fixtures import TIMESTAMP, ViewFixture, members, small_tree
@@ -211,6 +212,23 @@ def test_pods_belong_to_the_first_flavour_that_has_their_group(fixture: ViewFixt
     fixture.put(pod_group("a"), flavour=NATIVE)
     assert (names(fixture, "a", CRD), names(fixture, "a", NATIVE)) == ([], ["a-0"])
     assert {key.flavour for key in fixture.queue.added} == {CRD, NATIVE}
+
+
+def test_a_workload_that_means_the_same_adds_no_trees(fixture: ViewFixture) -> None:
+    """Thousands of groups may name it; its labels say nothing about them, its templates and its annotation do."""
+    source = workload([leaf_template("t")])
+    made = pod_group("made")
+    fixture.put(source, replace(made, spec=replace(made.spec, workload_ref=reference("w", "t"))))
+    fixture.take_queued()
+    labelled = replace(source.metadata, labels={"a": "b"}, resource_version="2")
+    fixture.put(replace(source, metadata=labelled))
+    assert fixture.take_queued() == set()
+    annotated = replace(source.metadata, annotations={INSTANTIATE: "true"}, resource_version="3")
+    fixture.put(replace(source, metadata=annotated))
+    assert fixture.take_queued() == {"made"}
+    changed = workload([replace(leaf_template("t"), priority=5)])
+    fixture.put(replace(changed, metadata=replace(annotated, resource_version="4")))
+    assert fixture.take_queued() == {"made"}
 
 
 def test_our_own_report_on_a_workload_adds_nothing(fixture: ViewFixture) -> None:
