@@ -39,11 +39,15 @@ _STABLE_SECONDS = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class Source(Generic[T, S]):
-    """What to reflect: the objects, their type, and the projection to keep (``stores.keep_whole`` for all)."""
+    """What to reflect: the objects, their type, and the projection to keep (``stores.keep_whole`` for all).
+
+    Where the projection has more than ``stores.LARGE_BYTES``, ``reduce`` says what to keep of it.
+    """
 
     resource: Resource
     kind: type[T]
     project: Callable[[T], S | Rejected]
+    reduce: Callable[[S], S | Rejected] | None = None
     namespace: str | None = None
     labels: str = ""
     fields: str = ""
@@ -99,7 +103,7 @@ class Reflector(Generic[T, S]):
         self._on_change = on_change
         self._on_failure = on_failure
         self._settings = settings
-        self._store = ObjectStore(source.kind, source.project)
+        self._store = ObjectStore(source.kind, source.project, source.reduce)
         self._synced = asyncio.Event()
         self.version = ""
         """The newest version that a list, an event or a bookmark has shown."""
