@@ -41,13 +41,15 @@ _STABLE_SECONDS = 10.0
 class Source(Generic[T, S]):
     """What to reflect: the objects, their type, and the projection to keep (``stores.keep_whole`` for all).
 
-    ``decode`` may read more of an object than its type says.
+    ``decode`` may read more of an object than its type says. Where the projection has more than
+    ``stores.LARGE_BYTES``, ``reduce`` says what to keep of it.
     """
 
     resource: Resource
     kind: type[T]
     project: Callable[[T], S | Rejected]
     decode: Callable[[Raw, type[T]], T | Rejected] = parse_object
+    reduce: Callable[[S], S | Rejected] | None = None
     namespace: str | None = None
     labels: str = ""
     fields: str = ""
@@ -103,7 +105,7 @@ class Reflector(Generic[T, S]):
         self._on_change = on_change
         self._on_failure = on_failure
         self._settings = settings
-        self._store = ObjectStore(source.kind, source.project, source.decode)
+        self._store = ObjectStore(source.kind, source.project, source.decode, reduce=source.reduce)
         self._synced = asyncio.Event()
         self.version = ""
         """The newest version that a list, an event or a bookmark has shown."""

@@ -29,10 +29,10 @@ from cpg_client.flavours import FlavourNotServedError, served_flavours
 from cpg_client.reflector import Reflector, Source
 from cpg_client.resources import Resource
 from cpg_client.retrying import WatchBackoff
-from cpg_client.stores import Change, Rejection, keep_whole
+from cpg_client.stores import Change, Rejection
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.cache.nominations import read_pod
-from cpg_scheduler.cache.storage import trimmed
+from cpg_scheduler.cache.projections import KEPT, SLIM
 from cpg_scheduler.settings import SchedulerSettings
 
 SECONDS_BETWEEN_DISCOVERIES = 60.0
@@ -130,10 +130,10 @@ def reflectors(
         reflect(resources.NODES, Node, cache.on_node),
         reflect(resources.NAMESPACES, Namespace, cache.on_namespace),
         reflect(resources.PRIORITY_CLASSES, PriorityClass, cache.on_priority_class),
-        reflect(resources.STORAGE_CLASSES, StorageClass, cache.storage.on_storage_class, project=trimmed),
-        reflect(resources.CSI_NODES, CSINode, cache.storage.on_csi_node, project=trimmed),
-        reflect(resources.PERSISTENT_VOLUMES, PersistentVolume, cache.storage.on_volume, project=trimmed),
-        reflect(resources.PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim, cache.on_claim, project=trimmed),
+        reflect(resources.STORAGE_CLASSES, StorageClass, cache.storage.on_storage_class),
+        reflect(resources.CSI_NODES, CSINode, cache.storage.on_csi_node),
+        reflect(resources.PERSISTENT_VOLUMES, PersistentVolume, cache.storage.on_volume),
+        reflect(resources.PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim, cache.on_claim),
         reflect(resources.PODS, Pod, cache.on_pod),
     ]
     for namespace in sorted(cache.namespaces) or (None,):
@@ -155,7 +155,6 @@ def _reflector(
     kind: type[Any],
     take: Callable[[Change[Any]], None],
     *,
-    project: Callable[[Any], Any] = keep_whole,
     namespace: str | None = None,
 ) -> Reflector[Any, Any]:
     """Return a reflector that puts changes into the cache first, and then notifies the listener."""
@@ -173,5 +172,8 @@ def _reflector(
         log.warning("watch failed", kind=kind.__name__, error=str(error), retry_in=wait)
 
     decode: Callable[[Raw, type[Any]], Any] = read_pod if kind is Pod else parse_object
-    source = Source[Any, Any](resource=resource, kind=kind, project=project, decode=decode, namespace=namespace)
+    kept = KEPT.get(kind, SLIM)
+    source = Source[Any, Any](
+        resource=resource, kind=kind, project=kept.project, decode=decode, reduce=kept.reduce, namespace=namespace
+    )
     return Reflector(connection, source, on_change, on_failure=on_failure)

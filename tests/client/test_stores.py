@@ -10,7 +10,17 @@ from cpg_api.core.pod import Pod
 from cpg_api.parsing import Rejected
 from cpg_api.problems import Problem
 from cpg_api.structs import ApiStruct
-from cpg_client.stores import Added, Change, Deleted, Modified, ObjectStore, Rejection, keep_whole
+from cpg_client.stores import (
+    LARGE_BYTES,
+    Added,
+    Change,
+    Deleted,
+    Modified,
+    ObjectStore,
+    Rejection,
+    StoredObject,
+    keep_whole,
+)
 from cpg_client.watching import EventType, WatchEvent
 
 
@@ -135,3 +145,24 @@ def test_a_type_needs_metadata() -> None:
 
     with pytest.raises(TypeError, match="Nameless has no metadata"):
         ObjectStore(Nameless, keep_whole)
+
+
+def test_large_projections_are_reduced() -> None:
+    """Objects that are large on the wire alone are not measured."""
+    store = ObjectStore(Pod, lambda pod: pod.metadata.labels, reduce=lambda labels: {"labels": str(len(labels))})
+
+    def read(**metadata: object) -> object:
+        found = store.read(Raw(msgspec.json.encode({"metadata": {"name": "a", **metadata}})))
+        return found.projected if isinstance(found, StoredObject) else found
+
+    large = {f"k{number}": "x" for number in range(20_000)}
+    assert read(annotations=large, labels={"a": "b"}) == {"a": "b"}
+    assert read(labels=large) == {"labels": "20000"}
+
+
+def test_a_large_object_may_be_rejected() -> None:
+    """It is absent then, like one that does not fit."""
+    refused = Rejected("ns/a", (Problem("", "too large"),))
+    store = ObjectStore(Pod, keep_whole, reduce=lambda _: refused)
+    large = Raw(msgspec.json.encode({"metadata": {"name": "a", "labels": {"a": "x" * LARGE_BYTES}}}))
+    assert store.read(large) == refused

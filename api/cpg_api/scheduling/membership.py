@@ -7,6 +7,7 @@ must not be scheduled as a single pod either.
 """
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 
 from msgspec import Struct
@@ -63,9 +64,18 @@ def membership(pod: Pod) -> Membership:
     return Membership(group=first, found_at=first_path)
 
 
-@lru_cache(maxsize=4096)
+def membership_entries(entries: Mapping[str, str]) -> dict[str, str]:
+    """Return the label or annotation that names the group of a pod, cut where it is longer than any name."""
+    return {key: value[: MAX_SUBDOMAIN + 1] for key, value in entries.items() if key == POD_GROUP_LABEL}
+
+
 def _is_subdomain(name: str) -> bool:
-    return len(name) <= MAX_SUBDOMAIN and _SUBDOMAIN.fullmatch(name) is not None
+    return len(name) <= MAX_SUBDOMAIN and _matches(name)  # a cache of long texts would take memory
+
+
+@lru_cache(maxsize=4096)
+def _matches(name: str) -> bool:
+    return _SUBDOMAIN.fullmatch(name) is not None
 
 
 def _malformed(name: str) -> str:

@@ -3,7 +3,7 @@
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod, PodSpec, PodStatus
 from cpg_api.meta import ObjectMeta
-from cpg_api.scheduling.names import POD_GROUP_LABEL
+from cpg_api.scheduling.membership import membership_entries
 
 
 def slim_pod(pod: Pod) -> Pod:
@@ -15,8 +15,8 @@ def slim_pod(pod: Pod) -> Pod:
             namespace=meta.namespace,
             uid=meta.uid,
             deletion_timestamp=meta.deletion_timestamp,
-            labels=_membership(meta.labels),
-            annotations=_membership(meta.annotations),
+            labels=membership_entries(meta.labels),
+            annotations=membership_entries(meta.annotations),
         ),
         spec=PodSpec(
             node_name=spec.node_name,
@@ -27,10 +27,6 @@ def slim_pod(pod: Pod) -> Pod:
         ),
         status=PodStatus(phase=pod.status.phase),
     )
-
-
-def _membership(entries: dict[str, str]) -> dict[str, str]:
-    return {key: value for key, value in entries.items() if key == POD_GROUP_LABEL}
 
 
 def slim_node(node: Node) -> Node:

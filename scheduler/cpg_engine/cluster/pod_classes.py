@@ -23,6 +23,10 @@ from cpg_engine.cluster.volumes import PodVolumes, pod_volumes
 
 NO_DEVICES = Problem("spec.resourceClaims", "no devices are allocated by this scheduler; ask for extended resources")
 
+TOO_LARGE = Problem("spec", "the pod is too large: it has too many labels, constraints, volumes or containers")
+TOO_LARGE_NAME = "(too large)"
+"""The name of the only container of a pod of which too much would have to be kept; it is no valid name."""
+
 NOMINATED = "nominated/"
 """The prefix of the UID of a nominated pod, which reserves room but may never come; real UIDs have no slash."""
 
@@ -147,6 +151,7 @@ def make_class(index: int, pod: Pod, asked_labels: AbstractSet[str] = frozenset(
             *(problem for _, term in preferences for problem in term.problems),
             *relations.problems,
             *((NO_DEVICES,) if spec.resource_claims else ()),
+            *((TOO_LARGE,) if spec.containers and spec.containers[0].name == TOO_LARGE_NAME else ()),
         ),
     )
 

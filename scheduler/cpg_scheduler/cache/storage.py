@@ -1,8 +1,7 @@
 """Claims, volumes, storage classes and CSI nodes: the engine's catalogue, and waiting for their changes.
 
-1. Of each object only what scheduling reads is kept, because annotations can be large.
-2. A change that the catalogue does not show is no event for pending pods.
-3. The version of each claim and volume is remembered. After a write, its state from before the write must not be
+1. A change that the catalogue does not show is no event for pending pods.
+2. The version of each claim and volume is remembered. After a write, its state from before the write must not be
    taken for an answer.
 """
 
@@ -11,27 +10,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeAlias, TypeVar
 
-from msgspec.structs import replace
-
 from cpg_api.core.pod import Pod
 from cpg_api.core.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from cpg_api.meta import ObjectMeta
 from cpg_client.stores import Added, Change, Deleted, Modified, Synced
 from cpg_engine.cluster.storage import StorageCatalog
-from cpg_engine.cluster.volumes import BOUND_ANNOTATION, CLASS_ANNOTATION, NODE_ANNOTATION, pod_volumes
+from cpg_engine.cluster.volumes import pod_volumes
 from cpg_scheduler.cache.events import EventCollector
 
 Stored: TypeAlias = PersistentVolumeClaim | PersistentVolume | StorageClass | CSINode
 S = TypeVar("S", bound=Stored)
-READ_ANNOTATIONS = frozenset({BOUND_ANNOTATION, CLASS_ANNOTATION, NODE_ANNOTATION})
-
-
-def trimmed(found: S) -> S:
-    """Return an object with only what scheduling reads: the projection of the reflectors."""
-    meta = found.metadata
-    annotations = {name: value for name, value in meta.annotations.items() if name in READ_ANNOTATIONS}
-    kept = replace(meta, annotations=annotations, finalizers=(), generation=0, creation_timestamp=None)
-    return replace(found, metadata=kept)
 
 
 def claims_of(pod: Pod) -> frozenset[str]:

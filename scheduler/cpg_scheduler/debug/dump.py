@@ -17,13 +17,12 @@ from msgspec.structs import replace
 from cpg_api.core.disruption import PodDisruptionBudget
 from cpg_api.core.namespace import Namespace
 from cpg_api.core.node import Node
-from cpg_api.core.pod import MIRROR, Pod
+from cpg_api.core.pod import Pod
 from cpg_api.core.priorityclass import PriorityClass
 from cpg_api.core.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from cpg_api.decoding import decode
 from cpg_api.meta import ObjectMeta
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
-from cpg_api.scheduling.names import POD_GROUP_LABEL
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.workload import Workload
 from cpg_client.probe_server import ProbeResponse
@@ -32,8 +31,8 @@ from cpg_engine.decisions import Bind
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.snapshot import new_snapshot
 from cpg_scheduler.cache.cluster import ClusterCache
+from cpg_scheduler.cache.projections import read_annotations
 from cpg_scheduler.cache.reservations import Reservation
-from cpg_scheduler.cache.storage import READ_ANNOTATIONS
 from cpg_scheduler.queueing.scheduling_queue import QueuePosition, SchedulingQueue
 
 S = TypeVar("S", bound=Struct)
@@ -42,8 +41,6 @@ FORMAT = 1
 
 OBJECTS_PER_PIECE = 250
 """Objects that are encoded between two turns of the event loop: some milliseconds."""
-
-KEPT_ANNOTATIONS = READ_ANNOTATIONS | {POD_GROUP_LABEL, MIRROR}
 
 
 class UnreadableDumpError(ValueError):
@@ -275,8 +272,7 @@ def _trimmed_groups(groups: GroupsOfFlavour) -> GroupsOfFlavour:
 
 
 def _trimmed_meta(meta: ObjectMeta) -> ObjectMeta:
-    annotations = {name: value for name, value in meta.annotations.items() if name in KEPT_ANNOTATIONS}
-    return replace(meta, annotations=annotations, owner_references=(), finalizers=())
+    return replace(meta, annotations=read_annotations(meta), owner_references=(), finalizers=())
 
 
 def _unbound(pod: Pod) -> Pod:

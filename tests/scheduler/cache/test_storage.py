@@ -1,4 +1,4 @@
-"""Storage objects: what is kept of them, which units they change, and waiting for their changes."""
+"""Storage objects: which units they change, and waiting for their changes."""
 
 from msgspec.structs import replace
 
@@ -7,7 +7,7 @@ from cpg_client.stores import Rejection, Synced
 from cpg_engine.decisions import VolumeAllocation
 from cpg_engine.testing.builders import node, pod, pod_group
 from cpg_engine.testing.storage_builders import DRIVER, claim, csi_node, ephemeral, storage_class, using, volume
-from cpg_scheduler.cache.storage import claims_of, trimmed, version_of
+from cpg_scheduler.cache.storage import claims_of, version_of
 from cpg_scheduler.testing.cache import events_of, with_fields
 from cpg_scheduler.testing.stage import KubeObject, Stage
 
@@ -16,18 +16,6 @@ def events(stage: Stage, *things: KubeObject) -> tuple[bool, set[str]]:
     """Put objects; return whether that was any event, and the names of the changed units."""
     found = events_of(stage, *things)
     return found.any_change, {unit.key.name for unit in found.changed_units}
-
-
-def test_only_what_scheduling_reads_of_an_object_is_kept() -> None:
-    """The annotations of other tools are the largest part of most objects."""
-    whole = claim("x", bound_to="pv", annotations={"tool/last-applied": "{...}"}, node="n1")
-    whole = replace(whole, metadata=replace(whole.metadata, finalizers=("f",), resource_version="3"))
-    kept = trimmed(whole)
-    assert sorted(kept.metadata.annotations) == [
-        "pv.kubernetes.io/bind-completed",
-        "volume.kubernetes.io/selected-node",
-    ]
-    assert (kept.metadata.finalizers, kept.metadata.resource_version, kept.spec) == ((), "3", whole.spec)
 
 
 def test_the_claims_of_a_pod_are_known_by_name() -> None:
