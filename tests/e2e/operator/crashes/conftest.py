@@ -122,8 +122,10 @@ class ApiProxy:
 class Replica:
     """A process of the operator with its own proxy."""
 
-    def __init__(self, proxy: ApiProxy, folder: Path, name: str, settings: Mapping[str, object]) -> None:
-        """Start it."""
+    def __init__(
+        self, proxy: ApiProxy, folder: Path, name: str, settings: Mapping[str, object], *, program: str = ""
+    ) -> None:
+        """Start it; ``program`` is Python code that runs instead of the operator's main, to inject a fault."""
         self.proxy = proxy
         self.url = f"http://{LOOPBACK}:{free_port()}"
         access = {
@@ -138,8 +140,9 @@ class Replica:
         files = {"kubeconfig": access, "settings": config}
         for kind, content in files.items():
             (folder / f"{name}.{kind}").write_text(yaml.safe_dump(content))
+        runs = ["-c", program] if program else ["-m", "cpg_operator"]
         options = [f"--kubeconfig={folder / name}.kubeconfig", f"--config={folder / name}.settings"]
-        self.process = Process(name, [sys.executable, "-m", "cpg_operator", *options], log=folder / f"{name}.log")
+        self.process = Process(name, [sys.executable, *runs, *options], log=folder / f"{name}.log")
 
     def ask(self, path: str) -> tuple[int, str]:
         """Return status and body of a probe, or 0 and the error."""
@@ -166,7 +169,7 @@ class Operators:
         self._token = cluster.token_for(*ACCOUNT)
         self._names = itertools.count()
 
-    async def start(self, *, elected: bool = False, **further: object) -> Replica:
+    async def start(self, *, elected: bool = False, program: str = "", **further: object) -> Replica:
         """Start an operator for our own flavour, by default without a lease."""
         proxy = ApiProxy(self.cluster.url, self._token, self._session)
         await proxy.open()
@@ -179,7 +182,7 @@ class Operators:
             "longestDelay": 0.5,
             **further,
         }
-        replica = Replica(proxy, self._folder, f"operator-{next(self._names)}", settings)
+        replica = Replica(proxy, self._folder, f"operator-{next(self._names)}", settings, program=program)
         self.replicas.append(replica)
         return replica
 
