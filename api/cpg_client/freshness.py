@@ -30,6 +30,8 @@ SECONDS_BETWEEN_CHECKS = 30.0
 SECONDS_AFTER_FAILURE = 2.0
 """Seconds after which the versions are checked if a watch has failed."""
 RETRY_SECONDS = 0.5
+MAX_AT_ONCE = 16
+"""Collections that catch up at once. With hundreds of namespaces the API server must have time for the lease as well."""
 _FIRST_POLL_SECONDS, _LONGEST_POLL_SECONDS = 0.002, 0.05
 
 
@@ -42,6 +44,7 @@ class Freshness:
         self._informers = informers
         self._log = log
         self._clock = connection.timing.clock
+        self._turns = asyncio.Semaphore(MAX_AT_ONCE)
 
     async def catch_up(self) -> None:
         """Return once every store is at least as new as the API server is now, without forbidden namespaces."""
@@ -73,6 +76,10 @@ class Freshness:
 
     async def _catch_up(self, reflector: Reflector[Any, Any], since: float) -> str:
         """Wait until a store is fresh; return its path if it was listed anew for that, else nothing."""
+        async with self._turns:
+            return await self._refresh(reflector, since)
+
+    async def _refresh(self, reflector: Reflector[Any, Any], since: float) -> str:
         present = await self._insist(reflector)
         is_large = len(reflector.objects) > LARGE_COLLECTION
         if await self._shows(reflector, present, since, SECONDS_TO_SHOW_LARGE if is_large else SECONDS_TO_SHOW):
