@@ -14,6 +14,7 @@ import pytest
 from cpg_client.probe_server import IO_TIMEOUT_SECONDS
 from cpg_lab import probing
 from cpg_lab.ports import LOOPBACK, free_port
+from tests.e2e.scheduler.crashes.conftest import RACK
 
 if TYPE_CHECKING:
     from tests.e2e.scheduler.crashes.conftest import Testbed
@@ -28,8 +29,10 @@ SECONDS_BETWEEN_REQUESTS = 0.15
 """Of each client, so they send 30 a second together."""
 UNREAD = 20
 """Connections with an answer that their client never reads."""
-MAX_SLOWDOWN, MAX_SECONDS = 3.0, 2.0
-"""Of the slowest of the pods: as a ratio, and where that is short anyway. Without a budget it is many seconds."""
+MAX_SLOWDOWN, MAX_SECONDS = 3.0, 0.5
+"""Of nine in ten pods: as a ratio, and what is short anyway. Without a budget half of them wait for 4 s."""
+MAX_SECONDS_OF_ONE = 10.0
+"""Of a pod during whose attempt the one explanation is computed; it took 2 s, and without a budget 33 s."""
 SCRAPES, SCRAPE_SECONDS = 100, 2.0
 OTHER_LOOPBACK = "127.0.0.2"
 LONG = "a" * 20_000
@@ -58,10 +61,17 @@ async def raw(port: int, request: str, *, ends: bool = True) -> tuple[int, str]:
         writer.write((request + ("\r\n\r\n" if ends else "\r\nX-Slow: ")).encode("latin-1"))
         answer = (await asyncio.wait_for(reader.read(), 2 * IO_TIMEOUT_SECONDS)).decode("latin-1")
         writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
         status = int(answer.split(" ", 2)[1])
         if status != 429:
             return status, answer.partition("\r\n\r\n")[2]
         await asyncio.sleep(0.3)
+
+
+def tenth_longest(seconds: list[float]) -> float:
+    """Return the 90th percentile."""
+    return statistics.quantiles(seconds, n=10)[-1]
 
 
 async def bind_seconds(testbed: "Testbed", prefix: str) -> list[float]:
@@ -117,20 +127,22 @@ async def start(testbed: "Testbed") -> tuple["Replica", int]:
 async def test_explanations_of_a_large_gang_do_not_delay_other_pods(
     testbed: "Testbed", record_property: Callable[..., None]
 ) -> None:
-    """30 requests a second for a pending gang of 1,000 pods, and clients that never read their answer."""
+    """30 requests a second for a pending gang of 1,000 different pods, and clients that never read their answer."""
     replica, port = await start(testbed)
-    gang = testbed.group("gang", PENDING), *(testbed.pod(f"gang-{number}", group="gang") for number in range(PENDING))
-    await testbed.create(*gang)
+    pods = (testbed.pod(f"gang-{number}", group="gang", cpu=f"{1000 + number}m") for number in range(PENDING))
+    await testbed.create(testbed.group("gang", PENDING, key=RACK), *pods)
     await testbed.wait_for_message("gang", "room for", 60)
     await testbed.wait_for_pod_conditions(60)
     alone = await bind_seconds(testbed, "alone")
     url = f"/debug/explain/crd/{testbed.namespace}/gang"
     async with requests(url, port) as statuses:
         asked = await bind_seconds(testbed, "asked")
-    figures = [round(value, 3) for one in (alone, asked) for value in (statistics.median(one), max(one))]
-    record_property("median and longest seconds until bound, alone and with requests", figures)
-    assert max(asked) < max(MAX_SLOWDOWN * max(alone), MAX_SECONDS), figures
-    assert set(statuses) == {200, 429}
+    figures = [round(value, 3) for one in (alone, asked) for value in (tenth_longest(one), max(one))]
+    record_property("90th percentile and longest of the seconds until bound, alone and with requests", figures)
+    assert tenth_longest(asked) < max(MAX_SLOWDOWN * tenth_longest(alone), MAX_SECONDS), figures
+    assert max(asked) < MAX_SECONDS_OF_ONE, figures
+    assert 429 in statuses
+    assert set(statuses) <= {200, 429}
     assert replica.process.is_running
 
 
