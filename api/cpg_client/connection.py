@@ -12,7 +12,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from importlib.metadata import version
 from os import PathLike
@@ -39,6 +39,7 @@ from cpg_client.http1 import ResponseHead
 from cpg_client.http1 import encode_request as request_of
 from cpg_client.observer import RequestObserver
 from cpg_client.retrying import RetryPolicy
+from cpg_client.server_clock import ServerClock
 from cpg_client.timing import REAL_TIME, Timing
 from cpg_client.tokens import TokenSource
 
@@ -93,7 +94,7 @@ class Connection:
     takes. Every method returns the body of the response. It raises ``ApiError`` where the server refuses, and
     ``ConnectionFailedError`` where no complete response arrives. ``retrying`` defines which refusals are retried.
     Client certificates and tokens are sent over TLS only, as in kubectl. ``fence`` is called immediately before each
-    request that may write, and may raise to stop it.
+    request that may write, and may raise to stop it. The ``wall`` of ``timing`` is the time of day of the server.
     """
 
     def __init__(
@@ -105,7 +106,8 @@ class Connection:
         fence: Callable[[], None] = _allow_all,
     ) -> None:
         self.endpoint = endpoint
-        self.timing = timing
+        self._server_clock = ServerClock(clock=timing.clock, wall=timing.wall)
+        self.timing = replace(timing, wall=self._server_clock)
         self.observer = RequestObserver()
         self._fence = fence
         self._settings = settings
@@ -279,6 +281,7 @@ class Connection:
         try:
             connection, head = await self._exchange(method, message, streaming=streaming)
             status = head.status
+            self._server_clock.observe(head.headers.get(b"date"))
         finally:
             self.observer.on_response(method, status, self.timing.clock() - began)
         return connection, head

@@ -197,6 +197,10 @@ class PoolLimits(Struct, frozen=True):
     max_response_bytes: int
 
 
+MAX_OPENING = 16
+"""Connections that are opened at once. Hundreds of TLS handshakes in one turn of the loop took 3 s, and the lease."""
+
+
 class ConnectionPool:
     """A bounded pool of connections to one server. The last used is reused first; long idle ones are closed.
 
@@ -208,6 +212,7 @@ class ConnectionPool:
         self._address = address
         self._limits = limits
         self._slots = asyncio.Semaphore(size)
+        self._opening = asyncio.Semaphore(MAX_OPENING)
         self._waiting: dict[object, float] = {}
         self._idle: list[HttpConnection] = []
         self._connections: set[HttpConnection] = set()
@@ -284,7 +289,7 @@ class ConnectionPool:
         context = self._context
         name = (address.name or address.host) if context else None
         try:
-            async with asyncio.timeout(self._limits.connect_timeout):
+            async with self._opening, asyncio.timeout(self._limits.connect_timeout):
                 connected = await connect(address.host, address.port, context, name)
         except TimeoutError as error:
             raise BrokenConnectionError(f"Cannot connect within {self._limits.connect_timeout:g} s") from error

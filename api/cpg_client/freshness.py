@@ -36,6 +36,8 @@ SECONDS_BETWEEN_CHECKS = 30.0
 SECONDS_AFTER_FAILURE = 2.0
 """Seconds after which the versions are checked if a watch has failed."""
 RETRY_SECONDS = 0.5
+MAX_AT_ONCE = 16
+"""Collections that catch up at once. Hundreds, of many namespaces, would leave the lease no time."""
 _FIRST_POLL_SECONDS, _LONGEST_POLL_SECONDS = 0.002, 0.05
 
 
@@ -55,12 +57,13 @@ class Freshness:
         self._log = log
         self._touches = touches
         self._clock = connection.timing.clock
+        self._turns = asyncio.Semaphore(MAX_AT_ONCE)
 
     async def catch_up(self) -> None:
         """Return once every store is at least as new as the API server is now, without forbidden namespaces."""
         began = self._clock()
         async with asyncio.TaskGroup() as tasks:
-            caught_up = [tasks.create_task(self._catch_up(one, began)) for one in self._informers.reflectors]
+            caught_up = [tasks.create_task(self._in_turn(one, began)) for one in self._informers.reflectors]
         listed = sorted(path for one in caught_up if (path := one.result()))
         self._log.info("caught up", seconds=round(self._clock() - began, 3), listed=listed)
 
@@ -83,6 +86,10 @@ class Freshness:
                 raise
             except ClientError:
                 continue  # its watch reports the failure
+
+    async def _in_turn(self, reflector: Reflector[Any, Any], since: float) -> str:
+        async with self._turns:
+            return await self._catch_up(reflector, since)
 
     async def _catch_up(self, reflector: Reflector[Any, Any], since: float) -> str:
         """Wait until a store is fresh; return its path if it was listed anew for that, else nothing."""
@@ -131,6 +138,8 @@ class Freshness:
             poll = min(1.2 * poll, _LONGEST_POLL_SECONDS)
 
     def _is_forbidden(self, reflector: Reflector[Any, Any]) -> bool:
+        if reflector.health.refused_since is None:  # one of hundreds, so it must cost nothing
+            return False
         return reflector.source.path in self._informers.forbidden(self._clock())
 
     def _failures(self) -> int:

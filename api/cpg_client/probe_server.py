@@ -13,9 +13,12 @@ from msgspec import Struct
 IO_TIMEOUT_SECONDS = 5.0
 REASON_PHRASES = {
     200: "OK",
+    400: "Bad Request",
     404: "Not Found",
     405: "Method Not Allowed",
+    408: "Request Timeout",
     429: "Too Many Requests",
+    431: "Request Header Fields Too Large",
     500: "Internal Server Error",
     503: "Service Unavailable",
 }
@@ -60,13 +63,18 @@ class ProbeServer:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with asyncio.timeout(IO_TIMEOUT_SECONDS):
-                request = await reader.readuntil(b"\r\n\r\n")
-            await self._respond(request.decode("latin-1"), writer)
-        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
-            pass  # malformed requests get no response
-        finally:
+            request = await _read_request(reader)
+            if isinstance(request, ProbeResponse):
+                await send(writer, encode(request))
+            else:
+                await self._respond(request, writer)
             writer.close()
+            async with asyncio.timeout(IO_TIMEOUT_SECONDS):
+                await writer.wait_closed()
+        except (TimeoutError, ConnectionError):
+            pass
+        finally:
+            writer.transport.abort()  # what a client never reads would be kept for as long as it stays
 
     async def _respond(self, request: str, writer: asyncio.StreamWriter) -> None:
         """Send the response to a request, and let others run after each piece."""
@@ -101,6 +109,19 @@ class ProbeServer:
         return ProbeResponse(
             b"not found; there are " + b", ".join(sorted(p.encode() for p, _ in self._routes)) + b"\n", 404
         )
+
+
+async def _read_request(reader: asyncio.StreamReader) -> str | ProbeResponse:
+    """Return the head of a request, or the response to a malformed one."""
+    try:
+        async with asyncio.timeout(IO_TIMEOUT_SECONDS):
+            return (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    except TimeoutError:
+        return ProbeResponse(f"the request has not ended within {IO_TIMEOUT_SECONDS:g} s\n".encode(), status=408)
+    except asyncio.LimitOverrunError:
+        return ProbeResponse(f"the request is longer than {MAX_REQUEST_BYTES} bytes\n".encode(), status=431)
+    except asyncio.IncompleteReadError:
+        return ProbeResponse(b"the request ends before its empty line\n", status=400)
 
 
 def _call_route(route: Route, rest: str) -> ProbeResponse:

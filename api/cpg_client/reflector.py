@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Generic, NoReturn, TypeVar
 
 from msgspec import Raw, Struct
@@ -54,7 +55,7 @@ class Source(Generic[T, S]):
     labels: str = ""
     fields: str = ""
 
-    @property
+    @cached_property
     def path(self) -> str:
         """The path of the collection."""
         return self.resource.path(self.namespace)

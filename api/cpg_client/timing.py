@@ -1,7 +1,7 @@
 """Clocks and sleeping as an argument, so that tests control time.
 
 ``clock`` counts seconds from any origin, never jumps, and measures durations. ``wall`` is the time of day, for
-timestamps only.
+timestamps only. A ``Connection`` has one that follows the clock of its API server.
 
 While a machine is suspended, the usual monotonic clock stands. For a back-off that is right: nothing happened. For a
 lease it is not: other machines have gone on, and another replica leads. So the election has a clock that counts on.
@@ -28,6 +28,10 @@ class Timing:
     def timestamp(self) -> str:
         """Return the present time as the API's MicroTime."""
         return dt.datetime.fromtimestamp(self.wall(), dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+    def whole_seconds(self) -> str:
+        """Return the present time as the API's Time, of conditions and creation timestamps."""
+        return f"{self.timestamp()[:19]}Z"
 
     async def within(self, seconds: float, work: Coroutine[Any, Any, T]) -> T:
         """Return the result of the work, or cancel it and raise ``TimeoutError``.

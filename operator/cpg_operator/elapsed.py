@@ -1,9 +1,9 @@
-"""For how long a status lasts, although the wall clock may jump and the machine may have been suspended.
+"""For how long a status lasts, although wall clocks may be wrong or jump, and the machine may have been suspended.
 
 A condition has the time of day at which its status began. The difference to the present time of day counts once, when
-this process first sees that status: an earlier process may have watched it. From then on a monotonic clock counts,
-which does not jump, and stands while the machine is suspended. A status must not seem to have lasted for an hour of
-which nothing was seen.
+this process first sees that status: an earlier process may have watched it. Both times are those of the API server,
+because local clocks of two machines may be hours apart. From then on a monotonic clock counts, which does not jump, and
+stands while the machine is suspended. A status must not seem to have lasted for an hour of which nothing was seen.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ class ElapsedTimes:
     """The times at which statuses were first seen, by tree."""
 
     def __init__(self, *, clock: Callable[[], float], wall: Callable[[], float]) -> None:
-        """Start without any; ``clock`` is monotonic, ``wall`` is the time of day."""
+        """Start without any; ``clock`` is monotonic, ``wall`` is the API server's time of day."""
         self._clock = clock
         self._wall = wall
         self._began: dict[TreeKey, dict[float, float]] = {}

@@ -160,6 +160,7 @@ class OperatorRun:
         access = await run_until(stopping, self._retrying(lambda: find_access(connection)))
         if access is None:
             return
+        timing = replace(self._timing, wall=connection.timing.wall)
         parts = build_components(
             connection,
             kinds,
@@ -167,10 +168,10 @@ class OperatorRun:
             settings=self.settings,
             identity=self._context.identity,
             metrics=self.metrics,
-            timing=self._timing,
+            timing=timing,
         )
         async with Informers(*parts.reflectors) as informers:
-            self._serve_metrics(parts)
+            self._serve_metrics(parts, timing)
             if await run_until(stopping, self._fill(informers, parts)) is None:
                 return
             self._become_ready(informers, parts)
@@ -213,10 +214,10 @@ class OperatorRun:
         self._components = parts
         self._started.set()
 
-    def _serve_metrics(self, parts: Components) -> None:
+    def _serve_metrics(self, parts: Components, timing: Timing) -> None:
         def page(_: str) -> ProbeResponse:
             snapshot = parts.snapshot(
-                self._timing.wall(), watch_age=self._readiness.age(), watch_silences=self._readiness.ages()
+                timing.wall(), watch_age=self._readiness.age(), watch_silences=self._readiness.ages()
             )
             return ProbeResponse(self.metrics.page(snapshot), content_type=METRICS_CONTENT_TYPE)
 

@@ -6,7 +6,6 @@ or writes is built and started when it leads.
 
 import asyncio
 import contextlib
-import datetime as dt
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -294,7 +293,7 @@ def _status_writer(
         has_recovered=trees.has_recovered,
         queue=WriteQueue(gate, log=shell.log),
         events=events,
-        now=lambda: dt.datetime.fromtimestamp(time.time(), dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        now=connection.timing.whole_seconds,
         instance=shell.identity,
     )
 

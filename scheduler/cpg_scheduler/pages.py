@@ -45,6 +45,7 @@ def build_metrics(
         readiness.age,
         loop_lag=lag.longest,
         overcommitted_nodes=overcommit.count,
+        wall=connection.timing.wall,
         pending_pods_of=lambda root: len(pending_pods(cache, root)),
     )
     requests = RequestMetrics(lambda: readiness.informers.counts() if readiness.informers is not None else {})
@@ -63,7 +64,7 @@ def add_pages(
 ) -> None:
     """Serve metrics beside the probes, and explanations and dumps on loopback."""
     options, clock = shell.settings.options(), time.monotonic
-    pending = PendingCollector(cache, queue, wall=time.time, ages=shell.readiness.ages)
+    pending = PendingCollector(cache, queue, wall=metrics.wall, ages=shell.readiness.ages)
     metrics.registry.register(pending)
     metrics.registry.register(PluginsCollector(cache, queue, shell.settings.scheduler_name))
     shell.probes.add({"/metrics": with_election_metric(shell, partial(_metrics_page, metrics, pending))})

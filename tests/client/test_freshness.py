@@ -4,7 +4,8 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 import pytest
@@ -191,7 +192,8 @@ async def test_forbidden_namespaces_are_not_waited_for(
     pods: Collection, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither for their version nor for their list."""
-    async with reflecting(connection) as (_, fresh):
+    async with reflecting(connection) as (reflector, fresh):
+        reflector.health.record_failure(0.0, refused=True)
         monkeypatch.setattr(Informers, "forbidden", lambda *_: {PATH: "ns"})
         pods.status = 403
         await fresh.catch_up()
@@ -237,3 +239,22 @@ async def test_a_failure_of_a_watch_is_followed_by_a_check(
         reflector.counts.failures += 1
         with pytest.raises(VersionsWentBackError):
             await asyncio.wait_for(checking, 5)
+
+
+async def test_few_collections_catch_up_at_once(pods: Collection, connection: Connection) -> None:
+    """Hundreds of namespaces have hundreds of collections, and the lease needs the API server as well."""
+    waiting, longest = 0, 0
+
+    async def waits(*_: object) -> str:
+        nonlocal waiting, longest
+        waiting += 1
+        longest = max(longest, waiting)
+        await asyncio.sleep(0.001)
+        waiting -= 1
+        return ""
+
+    async with reflecting(connection) as (reflector, fresh):
+        fresh._informers = cast("Informers", SimpleNamespace(reflectors=[reflector] * 3 * freshness.MAX_AT_ONCE))
+        fresh._catch_up = waits  # type: ignore[method-assign]
+        await fresh.catch_up()
+    assert (longest, pods.lists) == (freshness.MAX_AT_ONCE, 1)

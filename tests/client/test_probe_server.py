@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import socket
 
 import pytest
 
+from cpg_client import probe_server
 from cpg_client.probe_server import MAX_REQUEST_BYTES, ProbeResponse, ProbeServer
 
 SERVER = ProbeServer(
@@ -73,8 +75,51 @@ async def test_a_chunked_response_ends_with_the_connection() -> None:
     assert (b"Content-Length" in head, body) == (False, b"[1,2]")
 
 
-@pytest.mark.parametrize("request_", [b"", b"GET /healthz HTTP/1.1\r\n", b"GET /" + b"a" * MAX_REQUEST_BYTES * 2])
-async def test_malformed_requests_get_no_response(request_: bytes) -> None:
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (b"", b"400 Bad Request"),
+        (b"GET /healthz HTTP/1.1\r\n", b"400 Bad Request"),
+        (b"GET /" + b"a" * MAX_REQUEST_BYTES * 2, b"431 Request Header Fields Too Large"),
+    ],
+)
+async def test_malformed_requests_are_refused(request_: bytes, expected: bytes) -> None:
     """Other requests are still served."""
     with contextlib.suppress(ConnectionResetError):
-        assert await ask(request_) == b""
+        assert (await ask(request_)).startswith(b"HTTP/1.1 " + expected)
+
+
+async def test_a_slow_request_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its headers do not end."""
+    monkeypatch.setattr(probe_server, "IO_TIMEOUT_SECONDS", 0.05)
+    starting = asyncio.start_server(SERVER._connected, "127.0.0.1", 0)
+    async with await starting as listening:
+        reader, writer = await asyncio.open_connection(*listening.sockets[0].getsockname())
+        writer.write(b"GET /healthz HTTP/1.1\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 408 Request Timeout")
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_a_response_that_is_never_read_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither its bytes nor its socket are kept for as long as the client stays."""
+    monkeypatch.setattr(probe_server, "IO_TIMEOUT_SECONDS", 0.05)
+    served = list[asyncio.StreamWriter]()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.append(writer)
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        await ProbeServer({"/long": lambda _: ProbeResponse(b"x" * 60_000)})._connected(reader, writer)
+
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.setblocking(False)  # noqa: FBT003  # that is what it takes
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(client, listening.sockets[0].getsockname())
+        await loop.sock_sendall(client, b"GET /long HTTP/1.1\r\n\r\n")
+        async with asyncio.timeout(5):
+            while not served or served[0].transport.get_extra_info("socket").fileno() >= 0:  # noqa: ASYNC110  # the server's doing
+                await asyncio.sleep(0.01)
+    client.close()
+    assert served[0].transport.get_write_buffer_size() == 0

@@ -195,7 +195,7 @@ class SchedulerMetrics:
         self.preemption = PreemptionMetrics(registry)
         self._attempts = AttemptMetrics(registry, profile)
         self._binds = BindMetrics(registry)
-        self._wall = wall
+        self.wall = wall
         self._pending_pods_of = pending_pods_of
         self._incoming_pods = Counter(
             "scheduler_queue_incoming_pods",
@@ -259,7 +259,7 @@ class SchedulerMetrics:
 
     def placed(self, kind: str, pods: int, *, seconds: float, created: str | None) -> None:
         """Count a unit that is bound as a whole, and the seconds since the decision."""
-        self._binds.placed(kind, pods, seconds=seconds, age=age_of(created or "", self._wall()))
+        self._binds.placed(kind, pods, seconds=seconds, age=age_of(created or "", self.wall()))
 
     def held(self, reason: str) -> None:
         """Count an attempt at an inadmissible unit."""

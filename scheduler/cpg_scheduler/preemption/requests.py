@@ -90,7 +90,7 @@ class EvictionRequests:
             status=status,
             reason=REASON_PREEMPTION,
             message=message,
-            last_transition_time=self._now(),
+            last_transition_time=self._connection.timing.whole_seconds(),
         )
         return lambda: set_pod_status(self._connection, pod.metadata, condition)
 
@@ -104,13 +104,10 @@ class EvictionRequests:
             reason=REASON_PREEMPTION,
             message=message,
             observed_generation=group.metadata.generation,
-            last_transition_time=self._now(),
+            last_transition_time=self._connection.timing.whole_seconds(),
         )
         body = {"conditions": [condition]}
         await apply_status(self._connection, resource, group.metadata, status=body, manager=EVICTION_MANAGER)
-
-    def _now(self) -> str:
-        return f"{self._connection.timing.timestamp()[:19]}Z"
 
 
 async def failure_of(act: Act) -> ClientError | None:

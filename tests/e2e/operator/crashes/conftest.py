@@ -9,13 +9,11 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import aiohttp
-import msgspec
 import pytest
 import yaml
-from aiohttp import web
 
 from cpg_client.resources import LEASES
 from cpg_lab import probing
@@ -25,6 +23,7 @@ from cpg_lab.ports import LOOPBACK, free_port
 from cpg_lab.processes import Process
 from cpg_lab.replicas import SHORT_LEASE
 from cpg_lab.specs import ClusterSpec
+from tests.e2e.api_proxy import ApiProxy, open_session
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Installer
@@ -32,114 +31,23 @@ if TYPE_CHECKING:
 
 ACCOUNT = ("kube-cpg-operator", "kube-cpg")
 PATIENCE = 30.0
-DROPPED = frozenset({"host", "content-length", "transfer-encoding", "content-encoding", "connection", "authorization"})
-"""Headers that belong to one of the two connections alone."""
-
-Refuse = Callable[[web.Request], int]
-
-
-def _refuse_nothing(_: web.Request) -> int:
-    return 0
-
-
-class ApiProxy:
-    """The way of one operator to the API server, with the token of the chart's account."""
-
-    def __init__(self, server: str, token: str, session: aiohttp.ClientSession) -> None:
-        """Forward nothing yet."""
-        self.refuse: Refuse = _refuse_nothing
-        """Returns a status for a request that is refused, and 0 otherwise."""
-        self.writes = 0
-        """The number of writes, without those of the lease."""
-        self.url = ""
-        self._at: dict[int, Callable[[], None]] = {}
-        self._server, self._token, self._session = server, token, session
-        self._watches: dict[web.StreamResponse, web.Request] = {}
-        application = web.Application(client_max_size=1 << 24)
-        application.router.add_route("*", "/{tail:.*}", self._carry)
-        self._runner = web.AppRunner(application, access_log=None, handle_signals=False, shutdown_timeout=0.5)
-
-    async def open(self) -> None:
-        """Start forwarding."""
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, LOOPBACK, 0)
-        await site.start()
-        self.url = f"http://{LOOPBACK}:{self._runner.addresses[0][1]}"
-
-    async def close(self) -> None:
-        """Stop forwarding."""
-        self.cut()
-        await self._runner.cleanup()
-
-    def at(self, number: int, act: Callable[[], None]) -> None:
-        """Act at the write with this number from now on, before it is forwarded."""
-        self._at[self.writes + number] = act
-
-    def cut(self) -> None:
-        """Abort all watches; the clients start new ones."""
-        for request in self._watches.values():
-            if request.transport is not None:
-                request.transport.abort()
-
-    async def say(self, event: Mapping[str, Any]) -> None:
-        """Send an event to all watches, as if it came from the API server."""
-        for response in list(self._watches):
-            with contextlib.suppress(OSError):
-                await response.write(msgspec.json.encode(event) + b"\n")
-
-    async def _carry(self, request: web.Request) -> web.StreamResponse:
-        body = await request.read()
-        if request.method != "GET" and f"/{LEASES.plural}" not in request.path:
-            self.writes += 1
-            self._at.pop(self.writes, lambda: None)()
-        if status := self.refuse(request):
-            return web.json_response({"kind": "Status", "code": status, "message": "refused by a test"}, status=status)
-        headers = {key: value for key, value in request.headers.items() if key.lower() not in DROPPED}
-        headers["Authorization"] = f"Bearer {self._token}"
-        try:
-            async with self._session.request(
-                request.method, self._server + request.raw_path, data=body or None, headers=headers
-            ) as answer:
-                return await self._answered(request, answer)
-        except (aiohttp.ClientError, OSError):
-            return web.json_response({"kind": "Status", "code": 502, "message": "no API server"}, status=502)
-
-    async def _answered(self, request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:
-        headers = {key: value for key, value in answer.headers.items() if key.lower() not in DROPPED}
-        if request.query.get("watch") != "true":
-            return web.Response(body=await answer.read(), status=answer.status, headers=headers)
-        response = web.StreamResponse(status=answer.status, headers=headers)
-        await response.prepare(request)
-        self._watches[response] = request
-        try:
-            async for piece in answer.content.iter_any():
-                await response.write(piece)
-        finally:
-            del self._watches[response]
-        return response
 
 
 class Replica:
     """A process of the operator with its own proxy."""
 
-    def __init__(self, proxy: ApiProxy, folder: Path, name: str, settings: Mapping[str, object]) -> None:
-        """Start it."""
+    def __init__(
+        self, proxy: ApiProxy, folder: Path, name: str, settings: Mapping[str, object], *, program: str = ""
+    ) -> None:
+        """Start it; ``program`` is Python code that runs instead of the operator's main, to inject a fault."""
         self.proxy = proxy
         self.url = f"http://{LOOPBACK}:{free_port()}"
-        access = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "c", "cluster": {"server": proxy.url}}],
-            "users": [{"name": "u", "user": {}}],
-            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-            "current-context": "x",
-        }
         config = {**settings, "listen": self.url.removeprefix("http://")}
-        files = {"kubeconfig": access, "settings": config}
-        for kind, content in files.items():
-            (folder / f"{name}.{kind}").write_text(yaml.safe_dump(content))
-        options = [f"--kubeconfig={folder / name}.kubeconfig", f"--config={folder / name}.settings"]
-        self.process = Process(name, [sys.executable, "-m", "cpg_operator", *options], log=folder / f"{name}.log")
+        kubeconfig = proxy.write_kubeconfig(folder / f"{name}.kubeconfig")
+        (folder / f"{name}.settings").write_text(yaml.safe_dump(config))
+        runs = ["-c", program] if program else ["-m", "cpg_operator"]
+        options = [f"--kubeconfig={kubeconfig}", f"--config={folder / name}.settings"]
+        self.process = Process(name, [sys.executable, *runs, *options], log=folder / f"{name}.log")
 
     def ask(self, path: str) -> tuple[int, str]:
         """Return status and body of a probe, or 0 and the error."""
@@ -166,7 +74,7 @@ class Operators:
         self._token = cluster.token_for(*ACCOUNT)
         self._names = itertools.count()
 
-    async def start(self, *, elected: bool = False, **further: object) -> Replica:
+    async def start(self, *, elected: bool = False, program: str = "", **further: object) -> Replica:
         """Start an operator for our own flavour, by default without a lease."""
         proxy = ApiProxy(self.cluster.url, self._token, self._session)
         await proxy.open()
@@ -179,7 +87,7 @@ class Operators:
             "longestDelay": 0.5,
             **further,
         }
-        replica = Replica(proxy, self._folder, f"operator-{next(self._names)}", settings)
+        replica = Replica(proxy, self._folder, f"operator-{next(self._names)}", settings, program=program)
         self.replicas.append(replica)
         return replica
 
@@ -233,9 +141,7 @@ def operator(release: ChartRelease) -> ChartRelease:
 @pytest.fixture
 async def operators(testbed: "Testbed", cluster: Cluster, tmp_path: Path) -> AsyncIterator[Operators]:
     """Return a namespace without operators."""
-    connector = aiohttp.TCPConnector(ssl=False, limit=0)
-    timeout = aiohttp.ClientTimeout(total=None)
-    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+    async with open_session() as session:
         found = Operators(testbed, cluster=cluster, folder=tmp_path, session=session)
         yield found
         await found.end()

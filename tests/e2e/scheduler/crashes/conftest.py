@@ -39,6 +39,7 @@ from cpg_lab.clusters import Cluster
 from cpg_lab.nodes import NodePool
 from cpg_lab.replicas import SHORT_LEASE, Replica
 from cpg_lab.specs import ClusterSpec
+from tests.e2e.api_proxy import ApiProxy, open_session
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Installer
@@ -127,11 +128,14 @@ class Testbed:
         ]
 
     # Actions.
-    def start_replica(self, *arguments: str, program: str = "", **settings: object) -> Replica:
-        """Start a replica, by default with a short lease."""
+    def start_replica(
+        self, *arguments: str, program: str = "", proxy: ApiProxy | None = None, **settings: object
+    ) -> Replica:
+        """Start a replica, by default with a short lease and without a proxy."""
         chosen = {**self.settings, "leaderElection": SHORT_LEASE, **settings}
         name = f"replica-{next(self._numbers)}"
-        found = Replica(self.kubeconfig, self.folder, name, *arguments, settings=chosen, program=program)
+        access = proxy.write_kubeconfig(self.folder / f"{name}.kubeconfig") if proxy is not None else self.kubeconfig
+        found = Replica(access, self.folder, name, *arguments, settings=chosen, program=program)
         self.replicas.append(found)
         return found
 
@@ -348,3 +352,14 @@ async def testbed(
         made = Testbed(crash_cluster, connection, namespace=name, release=release, folder=tmp_path)
         yield made
         await made.clean_up()
+
+
+@pytest.fixture
+async def api_proxy(testbed: Testbed) -> AsyncIterator[ApiProxy]:
+    """Return a proxy to the API server with the rights of the scheduler; a test gives its kubeconfig to replicas."""
+    token = testbed.cluster.token_for("kube-cpg-scheduler", "kube-cpg")
+    async with open_session() as session:
+        proxy = ApiProxy(testbed.cluster.url, token, session)
+        await proxy.open()
+        yield proxy
+        await proxy.close()
