@@ -83,9 +83,10 @@ class SchedulingLoop:
         metrics: SchedulerMetrics,
         options: SearchOptions,
         clock: Callable[[], float],
+        cpu_clock: Callable[[], float],
         log: FilteringBoundLogger,
     ) -> None:
-        """Wire up; nothing runs yet."""
+        """Wire up; nothing runs yet. ``cpu_clock`` measures attempts: other processes do not make them costly."""
         self._cache = cache
         self._queue = queue
         self._inbox = inbox
@@ -99,6 +100,7 @@ class SchedulingLoop:
         self._metrics = metrics
         self._options = options
         self._clock = clock
+        self._cpu_clock = cpu_clock
         self._log = log
         self._batch_ids = itertools.count()
         self._binding: dict[int, Attempt] = {}
@@ -246,12 +248,16 @@ class SchedulingLoop:
 
     def _schedule(self, key: UnitKey) -> None:
         """Attempt a unit, unless it is inadmissible or shares the result of an equivalent one."""
-        unit = build_unit(self._cache, key)
-        if isinstance(unit, Inadmissible):
-            self._hold(key, unit)
-        elif self._preemption.active(key) is not None or not self._queue.join_equivalent(key, signature_of(unit)):
-            self._attempt(key, unit)
-            self._report_shared()
+        began, placed = self._cpu_clock(), 0
+        try:
+            unit = build_unit(self._cache, key)
+            if isinstance(unit, Inadmissible):
+                self._hold(key, unit)
+            elif self._preemption.active(key) is not None or not self._queue.join_equivalent(key, signature_of(unit)):
+                placed = self._attempt(key, unit)
+                self._report_shared()
+        finally:
+            self._queue.charge(key, self._cpu_clock() - began, self._clock(), placed=placed)
 
     def _hold(self, key: UnitKey, unit: Inadmissible) -> None:
         """Let a unit wait that cannot be attempted, and report why."""
@@ -264,8 +270,11 @@ class SchedulingLoop:
 
     # 5 and 6. Decide and preempt.
 
-    def _attempt(self, key: UnitKey, unit: SchedulableUnit) -> None:
-        """Decide about a unit, ask preemption about the pods that are not placed, and perform what follows."""
+    def _attempt(self, key: UnitKey, unit: SchedulableUnit) -> int:
+        """Decide about a unit, ask preemption about the pods that are not placed, and perform what follows.
+
+        Return for how many pods there is a place, or will be one after the evictions of a new plan.
+        """
         attempt = self._decide(key, unit)
         self._perform(self._preemption.handle(PodsPlaced(key, attempt.nodes)))
         preemption = self._preemption.attempt(key, unit, attempt.decision, attempt.unplaced)
@@ -276,9 +285,7 @@ class SchedulingLoop:
         else:
             self._queue.start_binding(key)
         self._perform(status_updates(self._cache, attempt, preemption))
-        seconds = self._clock() - attempt.began
-        self._queue.charge(key, seconds, attempt.began + seconds, has_placed=bool(attempt.nodes))
-        self._metrics.ended(result, seconds)
+        self._metrics.ended(result, self._clock() - attempt.began)
         # From here on nothing may fail: assumed pods have to be bound, or their room is lost.
         if attempt.nodes:
             self._perform((self._batch(attempt),))
@@ -286,6 +293,7 @@ class SchedulingLoop:
             # No pod is to be bound; an earlier leader may have bound them and not have reported it.
             self._perform(self._trees.placed(key))
         self._perform(self._preemption.handle(PodsAssumed(key)))
+        return len(attempt.nodes) + (len(preemption.nominated) if preemption.plan is not None else 0)
 
     def _decide(self, key: UnitKey, unit: SchedulableUnit) -> Attempt:
         began = self._clock()
