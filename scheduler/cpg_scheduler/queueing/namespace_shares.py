@@ -3,15 +3,15 @@
 An attempt cannot be interrupted, so a unit that arrives meanwhile waits for its end. That leaves the p99 of other
 namespaces as it is only if such attempts take less than one per cent of the time. So, whatever their priority:
 
-1. **Costly attempts** of a namespace take ``COSTLY_SHARE`` of the time, beside a burst of ``BURST_SECONDS``. Only the
-   time beyond what an attempt may take for the pods that it places counts, so large gangs that fit cost nothing.
-2. **Cheap attempts in vain** take a quarter of the time, once they have lately taken ``MAX_SECONDS_IN_VAIN``. A crowd of
-   higher priority that fits nowhere leaves the rest to others.
+1. **Costly attempts** of a pool take ``COSTLY_SHARE`` of the time, beside a burst of ``BURST_SECONDS``. Only the time
+   beyond what an attempt may take for the pods that it places counts, so large gangs that fit cost nothing.
+2. **Cheap attempts in vain** of a pool take a quarter of the time, once they have lately taken
+   ``MAX_SECONDS_IN_VAIN``. So a crowd of higher priority that fits nowhere leaves the rest to others.
 
-Units that have to wait for the share of their namespace are released one by one, the most important and oldest first.
-A share belongs to a *pool*: units whose last attempt was costly and in vain, other trees, and other single pods. So
-hopeless units do not hold up the new ones of their own namespace. A share has the name of the namespace: deleted and
-recreated units, or a recreated namespace, use the same one.
+A *pool* is a part of a namespace: its single pods, its trees, or the units whose last attempt was costly and in vain.
+So hopeless units do not hold up new ones of their own namespace. Units that wait for the share of their pool are
+released one by one, the most important first. A share belongs to the name of a namespace: units that are deleted and
+recreated use the same one, and so does a namespace.
 """
 
 import heapq
@@ -23,23 +23,23 @@ from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.queueing.active_queue import QueueEntry, Rank
 from cpg_scheduler.queueing.attempt_costs import HALF_LIFE_SECONDS, MAX_NAMESPACES, MAX_SECONDS_WITHOUT_REST
 from cpg_scheduler.queueing.places import ACTIVE, BACKOFF
+from cpg_scheduler.queueing.policy import MAX_SECONDS_UNSCHEDULABLE
 
-COSTLY_SHARE = 1 / 400
-"""The share of each pool; a namespace has up to four, one for single pods, one for each flavour, one for retries."""
-BURST_SECONDS = 0.25
-"""What costly attempts may take beyond the share, so that few of them wait for nothing."""
+COSTLY_SHARE = 1 / 500
+"""The share of a pool; a namespace has three, which leaves a margin to one per cent."""
+BURST_SECONDS = 0.2
+"""What costly attempts at new units may take beyond the share, so that few of them do not hold up other new units."""
 MAX_SECONDS_PER_PLACED_POD = 0.02
 """What an attempt may take for each pod that it places; the usual is a tenth of it."""
 MAX_SECONDS_IN_VAIN = 1.0
 REST_PER_CHEAP_COST = 3.0
 SECONDS_PRESENT = 300.0
-"""For how long a namespace counts as using the loop after an attempt of one of its units."""
-RETRIES = "retries"
-"""The pool of units whose last attempt was costly and in vain."""
+"""For how long a namespace counts as using the loop after an attempt at one of its units."""
+SINGLE_PODS, TREES, RETRIES = "pods", "trees", "retries"
 
 
 class SharePool(NamedTuple):
-    """Units that use one share: of a namespace, and of a flavour or retries."""
+    """Units that use one share."""
 
     namespace: str
     kind: str
@@ -47,7 +47,8 @@ class SharePool(NamedTuple):
 
 def pool_of(unit: QueueEntry) -> SharePool:
     """Return the pool of a unit."""
-    return SharePool(unit.namespace, RETRIES if unit.is_costly else unit.queue_key.unit.flavour)
+    kind = TREES if unit.queue_key.unit.flavour else SINGLE_PODS
+    return SharePool(unit.namespace, RETRIES if unit.is_costly else kind)
 
 
 class _Account:
@@ -63,19 +64,24 @@ class _Account:
         self.since = now
         self.until = now
 
-    def charge(self, seconds: float, now: float, *, placed: int) -> None:
+    def charge(self, seconds: float, now: float, *, placed: int, burst: float) -> None:
+        """Add the cost of an attempt; ``burst`` is what costly attempts may take beyond the share."""
         passed, self.since = now - self.since, now
         self.costly = max(self.costly - passed * COSTLY_SHARE, 0.0) + excess(seconds, placed)
-        wait = max(self.costly - BURST_SECONDS, 0.0) / COSTLY_SHARE
+        wait = max(self.costly - burst, 0.0) / COSTLY_SHARE
         if not placed:
             self.in_vain = self.in_vain * exp2(-passed / HALF_LIFE_SECONDS) + seconds
             wait = max(wait, REST_PER_CHEAP_COST * seconds if self.in_vain > MAX_SECONDS_IN_VAIN else 0.0)
-        self.until = now + wait
+        self.until = now + min(wait, MAX_SECONDS_UNSCHEDULABLE)
 
 
 def excess(seconds: float, placed: int) -> float:
     """Return by how much an attempt takes longer than one that places so many pods may."""
     return max(seconds - max(MAX_SECONDS_WITHOUT_REST, MAX_SECONDS_PER_PLACED_POD * placed), 0.0)
+
+
+def _burst(pool: SharePool) -> float:
+    return 0.0 if pool.kind == RETRIES else BURST_SECONDS
 
 
 class NamespaceShares:
@@ -97,7 +103,11 @@ class NamespaceShares:
         pool = pool_of(unit)
         self._present.pop(pool.namespace, None)
         self._present[pool.namespace] = now
-        self._accounts.setdefault(pool, _Account(now)).charge(seconds, now, placed=placed)
+        self._account(pool, now).charge(seconds, now, placed=placed, burst=_burst(pool))
+        if not placed and pool.kind != RETRIES and excess(seconds, placed):
+            # Its next attempt is a retry. So a new unit that fails does not have two attempts at once.
+            retries = SharePool(pool.namespace, RETRIES)
+            self._account(retries, now).charge(seconds, now, placed=placed, burst=_burst(retries))
         if len(self._present) > MAX_NAMESPACES:
             del self._present[next(iter(self._present))]
         if len(self._accounts) > MAX_NAMESPACES:
@@ -123,6 +133,9 @@ class NamespaceShares:
     def next_time(self) -> float | None:
         """Return when the first pool with waiting units has some share left."""
         return min((self._accounts[pool].until for pool in self._waiting if pool in self._accounts), default=None)
+
+    def _account(self, pool: SharePool, now: float) -> _Account:
+        return self._accounts.setdefault(pool, _Account(now))
 
     def _has_to_wait(self, pool: SharePool, now: float) -> bool:
         """Return whether a pool has used its share; if no other namespace uses the loop, it may have all of it."""
