@@ -120,8 +120,8 @@ async def measure(
             await stack.enter_async_context(watching(sites[where]))
             await create(connection, [quiet_pod(f"first-{number}") for number in range(20)])
             await await_idle(sites[where].replica, TIMEOUT_SECONDS)
-        hostile = asyncio.create_task(attack_with(sites[BESIDE].connection, attack))
-        await asyncio.sleep(2.0)
+        await create_trees(sites[BESIDE].connection, attack)
+        hostile = asyncio.create_task(disturb(sites[BESIDE].connection, attack))
         for site in sites.values():
             site.seconds.clear()
         used = {where: cpu_seconds(site.replica.process.pid) for where, site in sites.items()}
@@ -203,12 +203,17 @@ async def watching(site: Site) -> AsyncIterator[None]:
         reading.cancel()
 
 
-async def attack_with(connection: Connection, attack: Attack) -> None:
-    """Create the trees of the hostile tenant, change them all the time, and replace some."""
+async def create_trees(connection: Connection, attack: Attack) -> None:
+    """Create the trees of the hostile tenant."""
     numbers = list(range(attack.roots))
     for batch in (numbers[first : first + 20] for first in range(0, len(numbers), 20)):
         await create(connection, [item for number in batch for item in hostile_group(number, attack)])
         await create(connection, [item for number in batch for item in hostile_pods(number, attack)])
+
+
+async def disturb(connection: Connection, attack: Attack) -> None:
+    """Change the trees of the hostile tenant all the time, and replace some."""
+    numbers = list(range(attack.roots))
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(change(connection, attack, numbers))
         if attack.roots > 1:

@@ -248,7 +248,6 @@ def _wire(
         metrics=metrics,
         options=options,
         clock=time.monotonic,
-        cpu_clock=time.thread_time,
         log=log,
     )
     add_pages(shell, cache, queue, preemption, metrics, tasks)

@@ -61,6 +61,8 @@ from cpg_scheduler.units import SchedulableUnit, build_unit, groups_of, pending_
 
 MAX_SECONDS_PER_TURN = 0.02
 """Seconds of passes after which the watches and the binds get their turn."""
+MAX_SECONDS_OF_OTHERS = 0.05
+"""The longest turn of the watches and the binds; it is a tenth of a long attempt."""
 GATHERING_SECONDS = 0.005
 """Seconds for which changes are gathered after a pass without an attempt: thousands of pods may be terminating."""
 
@@ -83,10 +85,9 @@ class SchedulingLoop:
         metrics: SchedulerMetrics,
         options: SearchOptions,
         clock: Callable[[], float],
-        cpu_clock: Callable[[], float],
         log: FilteringBoundLogger,
     ) -> None:
-        """Wire up; nothing runs yet. ``cpu_clock`` measures attempts: other processes do not make them costly."""
+        """Wire up; nothing runs yet."""
         self._cache = cache
         self._queue = queue
         self._inbox = inbox
@@ -100,7 +101,6 @@ class SchedulingLoop:
         self._metrics = metrics
         self._options = options
         self._clock = clock
-        self._cpu_clock = cpu_clock
         self._log = log
         self._batch_ids = itertools.count()
         self._binding: dict[int, Attempt] = {}
@@ -115,8 +115,9 @@ class SchedulingLoop:
             began, attempts = self._clock(), 0
             while self.run_pass():
                 attempts += 1
-                if self._clock() - began > MAX_SECONDS_PER_TURN:
-                    await asyncio.sleep(0)
+                seconds = self._clock() - began
+                if seconds > MAX_SECONDS_PER_TURN:
+                    await asyncio.sleep(_turn_of_others(seconds))
                     began = self._clock()
             await self._sleep(0.0 if attempts else GATHERING_SECONDS)
         await self._handle_outcomes_as_they_come()
@@ -248,7 +249,7 @@ class SchedulingLoop:
 
     def _schedule(self, key: UnitKey) -> None:
         """Attempt a unit, unless it is inadmissible or shares the result of an equivalent one."""
-        began, placed = self._cpu_clock(), 0
+        began, placed = self._clock(), 0
         try:
             unit = build_unit(self._cache, key)
             if isinstance(unit, Inadmissible):
@@ -257,7 +258,8 @@ class SchedulingLoop:
                 placed = self._attempt(key, unit)
                 self._report_shared()
         finally:
-            self._queue.charge(key, self._cpu_clock() - began, self._clock(), placed=placed)
+            now = self._clock()
+            self._queue.charge(key, now - began, now, placed=placed)
 
     def _hold(self, key: UnitKey, unit: Inadmissible) -> None:
         """Let a unit wait that cannot be attempted, and report why."""
@@ -365,3 +367,12 @@ class SchedulingLoop:
             return False
         self._guard(tree, lambda key: self._perform(self._trees.resync(key)))
         return True
+
+
+def _turn_of_others(seconds: float) -> float:
+    """Return how long the watches and the binds have their turn after passes of so many seconds.
+
+    One step of the event loop is enough after short ones. It reads one change or none, so after a long attempt there
+    are more steps, or units that arrive would not be seen for as long as there are such attempts.
+    """
+    return min(0.1 * seconds, MAX_SECONDS_OF_OTHERS) if seconds > 2 * MAX_SECONDS_PER_TURN else 0.0

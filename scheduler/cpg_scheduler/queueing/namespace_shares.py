@@ -27,7 +27,7 @@ from cpg_scheduler.queueing.policy import MAX_SECONDS_UNSCHEDULABLE
 
 COSTLY_SHARE = 1 / 500
 """The share of a pool; a namespace has three, which leaves a margin to one per cent."""
-BURST_SECONDS = 0.2
+BURST_SECONDS = 0.1
 """What costly attempts at new units may take beyond the share, so that few of them do not hold up other new units."""
 MAX_SECONDS_PER_PLACED_POD = 0.02
 """What an attempt may take for each pod that it places; the usual is a tenth of it."""
@@ -75,13 +75,14 @@ class _Account:
         self.until = now + min(wait, MAX_SECONDS_UNSCHEDULABLE)
 
 
+def rest_beside_others(seconds: float) -> float:
+    """Return for how long a unit rests after an attempt in vain if other namespaces use the loop as well."""
+    return min(excess(seconds, 0) / COSTLY_SHARE, MAX_SECONDS_UNSCHEDULABLE)
+
+
 def excess(seconds: float, placed: int) -> float:
     """Return by how much an attempt takes longer than one that places so many pods may."""
     return max(seconds - max(MAX_SECONDS_WITHOUT_REST, MAX_SECONDS_PER_PLACED_POD * placed), 0.0)
-
-
-def _burst(pool: SharePool) -> float:
-    return 0.0 if pool.kind == RETRIES else BURST_SECONDS
 
 
 class NamespaceShares:
@@ -103,11 +104,8 @@ class NamespaceShares:
         pool = pool_of(unit)
         self._present.pop(pool.namespace, None)
         self._present[pool.namespace] = now
-        self._account(pool, now).charge(seconds, now, placed=placed, burst=_burst(pool))
-        if not placed and pool.kind != RETRIES and excess(seconds, placed):
-            # Its next attempt is a retry. So a new unit that fails does not have two attempts at once.
-            retries = SharePool(pool.namespace, RETRIES)
-            self._account(retries, now).charge(seconds, now, placed=placed, burst=_burst(retries))
+        account = self._accounts.setdefault(pool, _Account(now))
+        account.charge(seconds, now, placed=placed, burst=0.0 if pool.kind == RETRIES else BURST_SECONDS)
         if len(self._present) > MAX_NAMESPACES:
             del self._present[next(iter(self._present))]
         if len(self._accounts) > MAX_NAMESPACES:
@@ -134,14 +132,15 @@ class NamespaceShares:
         """Return when the first pool with waiting units has some share left."""
         return min((self._accounts[pool].until for pool in self._waiting if pool in self._accounts), default=None)
 
-    def _account(self, pool: SharePool, now: float) -> _Account:
-        return self._accounts.setdefault(pool, _Account(now))
+    def is_alone(self, namespace: str, now: float) -> bool:
+        """Return whether no other namespace uses the loop, so that a namespace may have all of it."""
+        others = (seen for name, seen in reversed(self._present.items()) if name != namespace)
+        return next(others, -SECONDS_PRESENT) + SECONDS_PRESENT <= now
 
     def _has_to_wait(self, pool: SharePool, now: float) -> bool:
-        """Return whether a pool has used its share; if no other namespace uses the loop, it may have all of it."""
-        others = (seen for name, seen in reversed(self._present.items()) if name != pool.namespace)
-        is_alone = next(others, -SECONDS_PRESENT) + SECONDS_PRESENT <= now
-        return not is_alone and pool in self._accounts and self._accounts[pool].until > now
+        """Return whether a pool has used its share."""
+        account = self._accounts.get(pool)
+        return account is not None and account.until > now and not self.is_alone(pool.namespace, now)
 
     def _is_released(self, pool: SharePool) -> bool:
         """Return whether the last unit that was released waits for its attempt."""

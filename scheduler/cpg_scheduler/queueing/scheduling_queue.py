@@ -40,7 +40,7 @@ from cpg_scheduler.queueing.attempt_costs import NamespaceCosts, RestingUnits, r
 from cpg_scheduler.queueing.equivalence import REPRESENTED, ClassTimers, EquivalenceClass
 from cpg_scheduler.queueing.hint_index import HintIndex
 from cpg_scheduler.queueing.hints import FailedAttempt, RequeueHint
-from cpg_scheduler.queueing.namespace_shares import NamespaceShares, excess
+from cpg_scheduler.queueing.namespace_shares import NamespaceShares, excess, rest_beside_others
 from cpg_scheduler.queueing.places import (
     ACTIVE,
     BACKOFF,
@@ -233,7 +233,8 @@ class SchedulingQueue:
         if unit is not None:
             self._shares.charge(unit, seconds, now, placed=placed)
             unit.is_costly = not placed and excess(seconds, placed) > 0.0
-            unit.not_before = now + (0.0 if placed else rest_after(seconds))
+            rest = rest_after if self._shares.is_alone(unit.namespace, now) else rest_beside_others
+            unit.not_before = now + (0.0 if placed else rest(seconds))
 
     def start_binding(self, key: UnitKey) -> None:
         """Keep a unit that has been placed completely, until its binds have worked."""

@@ -109,7 +109,6 @@ class Stage:
             metrics=self.metrics,
             options=SearchOptions(detail=True, candidates=1),
             clock=lambda: self.now,
-            cpu_clock=lambda: self.now,
             log=structlog.wrap_logger(self.log, processors=[]),
         )
         self._objects: dict[tuple[str, str, str], KubeObject] = {}

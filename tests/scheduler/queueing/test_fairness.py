@@ -155,11 +155,25 @@ def p99_alone() -> float:
 def test_the_p99_of_others_at_most_doubles(
     attack: Callable[[LoopModel, int], None], seconds: float, importance: int, p99_alone: float
 ) -> None:
-    """Whatever one namespace does, what its attempts cost, and what its priority is; it still gets its attempts."""
+    """Whatever one namespace does, what its attempts cost, and what its priority is."""
     loop = loop_with_arrivals()
     loop.costs["hostile"] = seconds
     attack(loop, importance)
     loop.run()
     assert loop.p99() <= 2 * p99_alone
     assert len(loop.latencies) == int(SECONDS * QUIET_PER_SECOND) - QUIET_PER_SECOND
-    assert loop.attempts["hostile"] > 1
+    assert loop.attempts["hostile"]
+
+
+def test_all_units_are_attempted_although_they_wait_for_their_share() -> None:
+    """None starves, and without other namespaces none waits for a share."""
+    loop = LoopModel()
+    loop.costs["hostile"] = 0.02
+    loop.arrive(0.0, "q")
+    for number in range(100):
+        loop.at(1.0, partial(loop.activate, "hostile", f"root{number}"))
+    loop.every(10.0, lambda: None)
+    loop.run(200.0)
+    assert 10 < loop.attempts["hostile"] < 60
+    loop.run(400.0)
+    assert loop.attempts["hostile"] >= 100
