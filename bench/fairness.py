@@ -101,7 +101,7 @@ def show(name: str, figures: dict[str, Any]) -> bool:
         f" CPU {alone['cpu_seconds']:.1f} and {beside['cpu_seconds']:.1f} s, load {figures['load']:g}",
         flush=True,
     )
-    return ratio > MAX_RATIO
+    return bool(ratio > MAX_RATIO)
 
 
 async def measure(
@@ -175,7 +175,7 @@ async def create_quietly(sites: Sequence[Site], seconds: float, rate: float) -> 
         running += [asyncio.create_task(create_one(site, f"pod-{number}")) for site in sites]
     await asyncio.gather(*running)
     async with asyncio.timeout(TIMEOUT_SECONDS):
-        while any(site.created for site in sites):
+        while any(site.created for site in sites):  # noqa: ASYNC110  # what is waited for has no event
             await asyncio.sleep(0.1)
 
 

@@ -38,7 +38,17 @@ class Rank(NamedTuple):
 class QueueEntry:
     """What the queue remembers of a unit from one attempt to the next."""
 
-    __slots__ = ("bind_failures", "is_costly", "not_before", "peers", "queue_key", "requeued_by", "size", "state", "turn")
+    __slots__ = (
+        "bind_failures",
+        "is_costly",
+        "not_before",
+        "peers",
+        "queue_key",
+        "requeued_by",
+        "size",
+        "state",
+        "turn",
+    )
 
     def __init__(self, queue_key: QueueKey, turn: int) -> None:
         """Start without a state."""
