@@ -62,6 +62,8 @@ from cpg_scheduler.units import SchedulableUnit, build_unit, groups_of, pending_
 
 MAX_SECONDS_PER_TURN = 0.02
 """Seconds of passes after which the watches and the binds get their turn."""
+MAX_SECONDS_OF_OTHERS = 0.05
+"""The longest turn of the watches and the binds; it is a tenth of a long attempt."""
 GATHERING_SECONDS = 0.005
 """Seconds for which changes are gathered after a pass without an attempt: thousands of pods may be terminating."""
 
@@ -115,21 +117,22 @@ class SchedulingLoop:
             await self._slices.run(self.recover)
         while not self._is_ending:
             before = self._passes
-            while await self._slices.run(self._run_turn):  # noqa: ASYNC110 - others have their turn
-                await asyncio.sleep(0)
+            while seconds := await self._slices.run(self._run_turn):  # noqa: ASYNC110 - others have their turn
+                await asyncio.sleep(_turn_of_others(seconds))
             await self._sleep(0.0 if self._passes > before else GATHERING_SECONDS)
         while True:
             await self._inbox.wait_for_event()
             await self._slices.run(self._handle_outcomes)
 
-    def _run_turn(self) -> bool:
-        """Run passes for one turn; return whether there may be more to do."""
-        began = self._clock()
+    def _run_turn(self) -> float:
+        """Run passes for one turn; return its seconds, or zero where there is nothing more to do."""
+        began, suspended = self._clock(), self._slices.suspended_seconds
         while self.run_pass():
             self._passes += 1
-            if self._clock() - began > MAX_SECONDS_PER_TURN:
-                return True
-        return False
+            seconds = self._clock() - began
+            if seconds > MAX_SECONDS_PER_TURN:
+                return seconds - (self._slices.suspended_seconds - suspended)
+        return 0.0
 
     def recover(self) -> None:
         """Take up the preemptions of a previous leader."""
@@ -257,12 +260,17 @@ class SchedulingLoop:
 
     def _schedule(self, key: UnitKey) -> None:
         """Attempt a unit, unless it is inadmissible or shares the result of an equivalent one."""
-        unit = build_unit(self._cache, key)
-        if isinstance(unit, Inadmissible):
-            self._hold(key, unit)
-        elif self._preemption.active(key) is not None or not self._queue.join_equivalent(key, signature_of(unit)):
-            self._attempt(key, unit)
-            self._report_shared()
+        began, suspended, placed = self._clock(), self._slices.suspended_seconds, 0
+        try:
+            unit = build_unit(self._cache, key)
+            if isinstance(unit, Inadmissible):
+                self._hold(key, unit)
+            elif self._preemption.active(key) is not None or not self._queue.join_equivalent(key, signature_of(unit)):
+                placed = self._attempt(key, unit)
+                self._report_shared()
+        finally:
+            now, suspended = self._clock(), self._slices.suspended_seconds - suspended
+            self._queue.charge(key, now - began - suspended, now, placed=placed)
 
     def _hold(self, key: UnitKey, unit: Inadmissible) -> None:
         """Let a unit wait that cannot be attempted, and report why."""
@@ -275,9 +283,11 @@ class SchedulingLoop:
 
     # 5 and 6. Decide and preempt.
 
-    def _attempt(self, key: UnitKey, unit: SchedulableUnit) -> None:
-        """Decide about a unit, ask preemption about the pods that are not placed, and perform what follows."""
-        suspended = self._slices.suspended_seconds
+    def _attempt(self, key: UnitKey, unit: SchedulableUnit) -> int:
+        """Decide about a unit, ask preemption about the pods that are not placed, and perform what follows.
+
+        Return for how many pods there is a place, or will be one after the evictions of a new plan.
+        """
         attempt = self._decide(key, unit)
         self._perform(self._preemption.handle(PodsPlaced(key, attempt.nodes)))
         preemption = self._preemption.attempt(key, unit, attempt.decision, attempt.unplaced)
@@ -288,10 +298,7 @@ class SchedulingLoop:
         else:
             self._queue.start_binding(key)
         self._perform(status_updates(self._cache, attempt, preemption))
-        now, suspended = self._clock(), self._slices.suspended_seconds - suspended
-        seconds = now - attempt.began
-        self._queue.charge(key, seconds - suspended, now, has_placed=bool(attempt.nodes))
-        self._metrics.ended(result, seconds)
+        self._metrics.ended(result, self._clock() - attempt.began)
         # From here on nothing may fail: assumed pods have to be bound, or their room is lost.
         if attempt.nodes:
             self._perform((self._batch(attempt),))
@@ -299,6 +306,7 @@ class SchedulingLoop:
             # No pod is to be bound; an earlier leader may have bound them and not have reported it.
             self._perform(self._trees.placed(key))
         self._perform(self._preemption.handle(PodsAssumed(key)))
+        return len(attempt.nodes) + (len(preemption.nominated) if preemption.plan is not None else 0)
 
     def _decide(self, key: UnitKey, unit: SchedulableUnit) -> Attempt:
         began = self._clock()
@@ -370,3 +378,12 @@ class SchedulingLoop:
             return False
         self._guard(tree, lambda key: self._perform(self._trees.resync(key)))
         return True
+
+
+def _turn_of_others(seconds: float) -> float:
+    """Return how long the watches and the binds have their turn after passes of so many seconds.
+
+    One step of the event loop is enough after short ones. It reads one change or none, so after a long attempt there
+    are more steps, or units that arrive would not be seen for as long as there are such attempts.
+    """
+    return min(0.1 * seconds, MAX_SECONDS_OF_OTHERS) if seconds > 2 * MAX_SECONDS_PER_TURN else 0.0
