@@ -4,7 +4,7 @@ They use the same certificates, tokens, rotation and exec plugins as our own con
 reach a cluster, and no second configuration expires after an hour. Kopf handles a 401 by logging in again, but not a
 failed TLS handshake. So a rotated authority is loaded into the context of an open session. Both libraries decode
 recursively, and an object that is nested by the thousand would end them. So responses are handed on with their nesting
-cut.
+cut. Kopf does not expect that the pages of a list expire, so that is reported as a broken connection.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -75,7 +75,11 @@ def _observe_requests(session_health: SessionHealth, root: str) -> aiohttp.Clien
         except (aiohttp.ClientError, OSError):
             session_health.record_failure(path)
             raise
-        watches = request.url.query.get("watch") == "true"
+        query = request.url.query
+        if answer.status == HTTPStatus.GONE and "continue" in query:
+            # Kopf lists again after this error, and ends after any other that is the server's.
+            raise aiohttp.ClientPayloadError("the rest of a list has expired")
+        watches = query.get("watch") == "true"
         if answer.ok:
             session_health.record_data(path, listed=not watches)
         else:

@@ -10,6 +10,9 @@ import kopf
 
 from cpg_api.scheduling.names import GROUP
 
+OBJECTS_PER_CHUNK = 20
+"""Objects of a page of Kopf's lists: an object has up to 1.5 MB, and as many as this are in memory as plain data."""
+
 
 class EndlessBackoffs:
     """The seconds between attempts of a request, without an end: with these, Kopf never gives up a watch.
@@ -68,6 +71,7 @@ def configure(settings: kopf.OperatorSettings, *, scanning: bool) -> None:
     settings.persistence.diffbase_storage = NoDiffBase()
     settings.networking.error_backoffs = EndlessBackoffs()
     settings.networking.enforce_retry_after = True
+    settings.watching.chunk_size = OBJECTS_PER_CHUNK
     settings.watching.server_timeout = 60  # as in our own watches: a healthy server answers at least every minute
     settings.watching.inactivity_timeout = 120
     settings.queueing.idle_timeout = 10.0  # an idle worker costs less than a new one for each event

@@ -188,3 +188,16 @@ async def test_an_endless_line_is_cut_off(server: "FakeServer", monkeypatch: pyt
     ):
         with pytest.raises(aiohttp.ClientPayloadError, match="longer than 100000 bytes"):
             _ = [piece async for piece in answer.content.iter_chunked(1 << 20)]
+
+
+@pytest.mark.parametrize(("query", "is_broken"), [("limit=20&continue=x", True), ("limit=20", False)])
+async def test_expired_pages_are_a_broken_connection(server: "FakeServer", query: str, *, is_broken: bool) -> None:
+    """Kopf lists again then; any other answer to the page would end it."""
+    server.answers("GET", "/groups", b"{}", status=410)
+    async with open_shared_session(Endpoint(server=server.url)) as session:
+        if is_broken:
+            with pytest.raises(aiohttp.ClientPayloadError, match="expired"):
+                await session.get(f"{server.url}/groups?{query}")
+            return
+        async with session.get(f"{server.url}/groups?{query}") as answer:
+            assert answer.status == 410

@@ -66,3 +66,8 @@ def test_a_refused_object_is_not_logged_as_an_error(caplog: pytest.LogCaptureFix
         "Handler 'crd-podgroups'",
         "Handler 'x'",
     ]
+
+
+def test_kopf_lists_page_by_page() -> None:
+    """A page of twenty objects has at most thirty megabytes."""
+    assert configured().watching.chunk_size == 20

@@ -3,7 +3,8 @@
 Kopf never reports a deletion between a refused watch (410) and the LIST that follows it: the sweep finds it. The first
 sweep fills the view, so that no tree is judged on partial data; Kopf's own LIST brings nothing new after that. If Kopf
 reports a deletion during a sweep, the object stays deleted although the LIST may have it, because Kopf will not report
-the deletion again. A LIST may be long, so other tasks run while it is processed.
+the deletion again. A LIST may be long, so other tasks run while it is processed. It is processed page by page, and of
+each object only what the steps read is kept.
 """
 
 import asyncio
@@ -14,11 +15,12 @@ from typing import TypeVar, cast
 from cpg_api.parsing import Rejected, parse_object
 from cpg_client.connection import Connection
 from cpg_client.errors import ApiError
-from cpg_client.listing import list_all
+from cpg_client.listing import pages
 from cpg_client.resources import Resource
 from cpg_operator.sources.rejections import Rejections
 from cpg_operator.turns import MAX_SECONDS_PER_TURN
 from cpg_operator.view.cluster_view import ClusterView
+from cpg_operator.view.projections import slim_managed
 from cpg_operator.view.tree_index import ManagedObject
 
 T = TypeVar("T")
@@ -63,21 +65,27 @@ class Sweeper:
     async def _sweep(self, flavour: str, kind: type, resource: Resource, namespace: str | None) -> int:
         known_before = self._view.by_uid(flavour, kind)
         self._view.track_deletions()
-        listing = await list_all(self._connection, resource.path(namespace))
         listed: set[str] = set()
         wrong = 0
-        async for item in self._in_turns(listing.items):
-            found: ManagedObject | Rejected = parse_object(item, cast("type[ManagedObject]", kind))
-            if isinstance(found, Rejected):
-                self._rejections.report(kind, found)
-                continue
-            listed.add(found.metadata.uid)
-            if not self._view.was_deleted(found.metadata.uid):
-                wrong += self._view.put(flavour, found)
+        async for page in pages(self._connection, resource.path(namespace)):
+            if page.number == 0:  # the pages before are void: their objects may be gone
+                known_before |= {uid: one for uid, one in self._view.by_uid(flavour, kind).items() if uid in listed}
+                listed.clear()
+            async for item in self._in_turns(page.items):
+                found = parse_object(item, cast("type[ManagedObject]", kind))
+                wrong += self._compare(flavour, kind, found, listed)
         async for uid, known in self._in_turns(known_before.items()):
             if uid not in listed and namespace in {None, known.metadata.namespace}:
                 wrong += self._view.remove(flavour, known)
         return wrong
+
+    def _compare(self, flavour: str, kind: type, found: ManagedObject | Rejected, listed: set[str]) -> bool:
+        """Compare the view with one object; return whether it was wrong."""
+        if isinstance(found, Rejected):
+            self._rejections.report(kind, found)
+            return False
+        listed.add(found.metadata.uid)
+        return not self._view.was_deleted(found.metadata.uid) and self._view.put(flavour, slim_managed(found))
 
     async def _in_turns(self, items: Iterable[T]) -> AsyncIterator[T]:
         """Yield each item; other tasks run in between."""

@@ -11,6 +11,7 @@ from cpg_api.parsing import Rejected, convert_object
 from cpg_operator.metrics import OperatorMetrics
 from cpg_operator.sources.rejections import Rejections
 from cpg_operator.view.cluster_view import ClusterView
+from cpg_operator.view.projections import slim_managed
 from cpg_operator.view.tree_index import ManagedObject
 from cpg_operator.writing.expectations import Expectations
 
@@ -52,7 +53,7 @@ class WatchEvents:
             self._view.remove(flavour, found)
             self._expectations.forget(found.metadata.uid)
         else:
-            self._view.put(flavour, found)
+            self._view.put(flavour, slim_managed(found))
 
 
 def _converted(plain: Any, kind: type[ManagedObject]) -> ManagedObject | Rejected:  # noqa: ANN401  # as JSON is

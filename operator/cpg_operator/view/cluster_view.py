@@ -25,6 +25,7 @@ from cpg_client.resources import Resource
 from cpg_client.stores import Added, Change, Deleted, Modified
 from cpg_operator.view.differences import has_foreign_change, has_unexpected_status, has_user_change, is_newer
 from cpg_operator.view.members import MemberIndex
+from cpg_operator.view.projections import slim_managed
 from cpg_operator.view.tree_index import ManagedObject, TreeIndex
 from cpg_operator.view.unread import UnreadNamespaces
 from cpg_operator.work_queue import WorkQueue
@@ -139,7 +140,7 @@ class ClusterView:
         known = self._trees.get(flavour, kind, found.metadata.namespace, found.metadata.name)
         if known is None or known.metadata.uid != found.metadata.uid or not is_newer(known.metadata, found.metadata):
             return False  # the watch was faster than the answer
-        return self._take_own_write(flavour, known, write, found)
+        return self._take_own_write(flavour, known, write, slim_managed(found))
 
     def _take_own_write(self, flavour: str, known: ManagedObject, write: Write, found: ManagedObject) -> bool:
         if isinstance(found, Workload):

@@ -1,9 +1,18 @@
-"""The parts of pods and nodes that the operator reads. Changes of all other parts cause no event."""
+"""The parts of objects that the operator reads. Changes of all other parts cause no event."""
+
+from typing import TypeVar
+
+from msgspec.structs import replace
 
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod, PodSpec, PodStatus
 from cpg_api.meta import ObjectMeta
 from cpg_api.scheduling.membership import membership_entries
+from cpg_api.scheduling.names import INSTANTIATE, INSTANTIATED
+from cpg_api.scheduling.partial_release import RELEASE_ANNOTATION
+from cpg_operator.view.tree_index import ManagedObject
+
+M = TypeVar("M", bound=ManagedObject)
 
 
 def slim_pod(pod: Pod) -> Pod:
@@ -32,3 +41,18 @@ def slim_pod(pod: Pod) -> Pod:
 def slim_node(node: Node) -> Node:
     """Return a node with nothing but its labels."""
     return Node(metadata=ObjectMeta(name=node.metadata.name, uid=node.metadata.uid, labels=node.metadata.labels))
+
+
+READ_ANNOTATIONS = frozenset({INSTANTIATE, INSTANTIATED, RELEASE_ANNOTATION})
+
+
+def slim_managed(found: M) -> M:
+    """Return a group or Workload without labels, other annotations and owners that do not control it."""
+    meta = found.metadata
+    kept = replace(
+        meta,
+        labels={},
+        annotations={name: value for name, value in meta.annotations.items() if name in READ_ANNOTATIONS},
+        owner_references=tuple(owner for owner in meta.owner_references if owner.controller),
+    )
+    return replace(found, metadata=kept)

@@ -216,3 +216,25 @@ async def test_a_namespace_is_read_once_its_pods_and_groups_are() -> None:
     await rig.sweeper.sweep()
     assert not rig.view.is_unread("x")
     assert rig.view.is_unread("y")
+
+
+async def test_a_list_that_begins_again_voids_its_first_pages(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list is compared page by page, and an object of an expired page may be gone by now."""
+
+    def page(name: str, more: str = "") -> bytes:
+        items = [to_manifest(group(name))]
+        return msgspec.json.encode({"metadata": {"resourceVersion": "9", "continue": more}, "items": items})
+
+    expired = ApiError(410, "Expired", "too old")
+    answers = iter([page("gone", "x"), None, page("there", "y"), page("new")])
+
+    async def get(_: str, __: object = None) -> bytes:
+        answer = next(answers)
+        if answer is None:
+            raise expired
+        return answer
+
+    monkeypatch.setattr(rig.server, "get", get)
+    rig.view.put(CRD, group("there"))
+    assert await rig.sweeper.sweep() == 3
+    assert rig.names() == {"default/there", "default/new"}

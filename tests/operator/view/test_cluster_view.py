@@ -12,6 +12,7 @@ from cpg_api.meta import Condition, ObjectMeta
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.forest import Forest, GroupKey
 from cpg_api.scheduling.names import FINALIZER, INSTANTIATE, INSTANTIATED
+from cpg_api.scheduling.partial_release import RELEASE_ANNOTATION
 from cpg_api.scheduling.podgroup import PodGroup, PodGroupStatus
 from cpg_api.scheduling.statuses import PodCounts, TopologyDomain
 from cpg_api.scheduling.workload import Workload, WorkloadStatus
@@ -96,7 +97,7 @@ def test_the_answer_to_a_write_of_ours_adds_no_tree(fixture: ViewFixture) -> Non
     assert fixture.view.has_version(CRD, PodGroup, msgspec.to_builtins(meta))
     assert not fixture.view.has_version(CRD, PodGroup, msgspec.to_builtins(at("10")))
     assert not fixture.view.has_version(CRD, Workload, msgspec.to_builtins(meta))
-    assert take(replace(ours, metadata=replace(at("12"), labels={"x": "y"})))
+    assert take(replace(ours, metadata=replace(at("12"), annotations={RELEASE_ANNOTATION: "1m"})))
     partial = replace(healthy, type="Partial")
     assert take(replace(ours, metadata=at("13"), status=PodGroupStatus(conditions=(partial,))))
     assert not take(replace(ours, metadata=at("14", uid="other")))

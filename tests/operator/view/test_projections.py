@@ -1,7 +1,12 @@
-"""The parts of pods and nodes that are kept."""
+"""The parts of objects that are kept."""
 
-from cpg_engine.testing.builders import metadata, node, pod
-from cpg_operator.view.projections import slim_node, slim_pod
+from msgspec.structs import replace
+
+from cpg_api.meta import OwnerReference
+from cpg_api.scheduling.names import INSTANTIATE, INSTANTIATED
+from cpg_api.scheduling.partial_release import RELEASE_ANNOTATION
+from cpg_engine.testing.builders import leaf_template, metadata, node, pod, workload
+from cpg_operator.view.projections import slim_managed, slim_node, slim_pod
 
 
 def test_of_a_pod_only_what_is_read_is_kept() -> None:
@@ -16,3 +21,13 @@ def test_of_a_pod_only_what_is_read_is_kept() -> None:
 def test_of_a_node_only_its_labels_are_kept() -> None:
     """Other changes of nodes cause no event."""
     assert slim_node(node("n1", labels={"rack": "r1"})).metadata.labels["rack"] == "r1"
+
+
+def test_of_a_workload_only_the_annotations_that_are_read_are_kept() -> None:
+    """Labels and annotations of other tools may have a megabyte; only owners that control it matter."""
+    owners = (OwnerReference(name="controller", controller=True), OwnerReference(name="other"))
+    read = {INSTANTIATE: "true", INSTANTIATED: "1", RELEASE_ANNOTATION: "5m"}
+    whole = workload([leaf_template("t")])
+    meta = replace(whole.metadata, labels={"a": "b"}, annotations={"tool": "x" * 9999} | read, owner_references=owners)
+    kept = slim_managed(replace(whole, metadata=meta))
+    assert kept == replace(whole, metadata=replace(meta, labels={}, annotations=read, owner_references=owners[:1]))
