@@ -61,6 +61,8 @@ from cpg_scheduler.units import SchedulableUnit, build_unit, groups_of, pending_
 
 MAX_SECONDS_PER_TURN = 0.02
 """Seconds of passes after which the watches and the binds get their turn."""
+MAX_SECONDS_OF_OTHERS = 0.05
+"""The longest turn of the watches and the binds; it is a tenth of a long attempt."""
 GATHERING_SECONDS = 0.005
 """Seconds for which changes are gathered after a pass without an attempt: thousands of pods may be terminating."""
 
@@ -113,8 +115,9 @@ class SchedulingLoop:
             began, attempts = self._clock(), 0
             while self.run_pass():
                 attempts += 1
-                if self._clock() - began > MAX_SECONDS_PER_TURN:
-                    await asyncio.sleep(0)
+                seconds = self._clock() - began
+                if seconds > MAX_SECONDS_PER_TURN:
+                    await asyncio.sleep(_turn_of_others(seconds))
                     began = self._clock()
             await self._sleep(0.0 if attempts else GATHERING_SECONDS)
         await self._handle_outcomes_as_they_come()
@@ -246,12 +249,17 @@ class SchedulingLoop:
 
     def _schedule(self, key: UnitKey) -> None:
         """Attempt a unit, unless it is inadmissible or shares the result of an equivalent one."""
-        unit = build_unit(self._cache, key)
-        if isinstance(unit, Inadmissible):
-            self._hold(key, unit)
-        elif self._preemption.active(key) is not None or not self._queue.join_equivalent(key, signature_of(unit)):
-            self._attempt(key, unit)
-            self._report_shared()
+        began, placed = self._clock(), 0
+        try:
+            unit = build_unit(self._cache, key)
+            if isinstance(unit, Inadmissible):
+                self._hold(key, unit)
+            elif self._preemption.active(key) is not None or not self._queue.join_equivalent(key, signature_of(unit)):
+                placed = self._attempt(key, unit)
+                self._report_shared()
+        finally:
+            now = self._clock()
+            self._queue.charge(key, now - began, now, placed=placed)
 
     def _hold(self, key: UnitKey, unit: Inadmissible) -> None:
         """Let a unit wait that cannot be attempted, and report why."""
@@ -264,8 +272,11 @@ class SchedulingLoop:
 
     # 5 and 6. Decide and preempt.
 
-    def _attempt(self, key: UnitKey, unit: SchedulableUnit) -> None:
-        """Decide about a unit, ask preemption about the pods that are not placed, and perform what follows."""
+    def _attempt(self, key: UnitKey, unit: SchedulableUnit) -> int:
+        """Decide about a unit, ask preemption about the pods that are not placed, and perform what follows.
+
+        Return for how many pods there is a place, or will be one after the evictions of a new plan.
+        """
         attempt = self._decide(key, unit)
         self._perform(self._preemption.handle(PodsPlaced(key, attempt.nodes)))
         preemption = self._preemption.attempt(key, unit, attempt.decision, attempt.unplaced)
@@ -276,9 +287,7 @@ class SchedulingLoop:
         else:
             self._queue.start_binding(key)
         self._perform(status_updates(self._cache, attempt, preemption))
-        seconds = self._clock() - attempt.began
-        self._queue.charge(key, seconds, attempt.began + seconds, has_placed=bool(attempt.nodes))
-        self._metrics.ended(result, seconds)
+        self._metrics.ended(result, self._clock() - attempt.began)
         # From here on nothing may fail: assumed pods have to be bound, or their room is lost.
         if attempt.nodes:
             self._perform((self._batch(attempt),))
@@ -286,6 +295,7 @@ class SchedulingLoop:
             # No pod is to be bound; an earlier leader may have bound them and not have reported it.
             self._perform(self._trees.placed(key))
         self._perform(self._preemption.handle(PodsAssumed(key)))
+        return len(attempt.nodes) + (len(preemption.nominated) if preemption.plan is not None else 0)
 
     def _decide(self, key: UnitKey, unit: SchedulableUnit) -> Attempt:
         began = self._clock()
@@ -357,3 +367,12 @@ class SchedulingLoop:
             return False
         self._guard(tree, lambda key: self._perform(self._trees.resync(key)))
         return True
+
+
+def _turn_of_others(seconds: float) -> float:
+    """Return how long the watches and the binds have their turn after passes of so many seconds.
+
+    One step of the event loop is enough after short ones. It reads one change or none, so after a long attempt there
+    are more steps, or units that arrive would not be seen for as long as there are such attempts.
+    """
+    return min(0.1 * seconds, MAX_SECONDS_OF_OTHERS) if seconds > 2 * MAX_SECONDS_PER_TURN else 0.0

@@ -95,6 +95,30 @@ async def test_many_passes_yield_to_other_tasks() -> None:
     await end(running)
 
 
+async def test_many_steps_of_other_tasks_follow_a_long_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change takes several steps of the event loop from its socket to the cache."""
+    stage = Stage(node("n1"))
+    steps, seen = 0, list[int]()
+
+    def run_pass() -> bool:
+        stage.now += 1.0
+        seen.append(steps)
+        return True
+
+    async def count() -> None:
+        nonlocal steps
+        while True:
+            steps += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(stage.loop, "run_pass", run_pass)
+    running, counting = asyncio.create_task(stage.loop.run()), asyncio.create_task(count())
+    await until(lambda: len(seen) == 3)
+    assert seen[2] - seen[1] > 10
+    await end(running)
+    await end(counting)
+
+
 async def test_outcomes_are_handled_after_attempts_have_stopped() -> None:
     """The process is about to end: what was begun is reported, and no unit is attempted any more."""
     stage = Stage(node("n1"), *gang("pg"))

@@ -38,7 +38,17 @@ class Rank(NamedTuple):
 class QueueEntry:
     """What the queue remembers of a unit from one attempt to the next."""
 
-    __slots__ = ("bind_failures", "not_before", "peers", "queue_key", "requeued_by", "size", "state", "turn")
+    __slots__ = (
+        "bind_failures",
+        "is_costly",
+        "not_before",
+        "peers",
+        "queue_key",
+        "requeued_by",
+        "size",
+        "state",
+        "turn",
+    )
 
     def __init__(self, queue_key: QueueKey, turn: int) -> None:
         """Start without a state."""
@@ -53,6 +63,8 @@ class QueueEntry:
         """How many pods it had at its last failed attempt."""
         self.not_before = 0.0
         """When it may be attempted again, by what its last attempt has cost."""
+        self.is_costly = False
+        """Whether its last attempt was costly and in vain."""
         self.requeued_by = ""
         """The event that has requeued it; empty for a fresh unit."""
 

@@ -40,6 +40,7 @@ from cpg_scheduler.queueing.attempt_costs import NamespaceCosts, RestingUnits, r
 from cpg_scheduler.queueing.equivalence import REPRESENTED, ClassTimers, EquivalenceClass
 from cpg_scheduler.queueing.hint_index import HintIndex
 from cpg_scheduler.queueing.hints import FailedAttempt, RequeueHint
+from cpg_scheduler.queueing.namespace_shares import NamespaceShares, excess, rest_beside_others
 from cpg_scheduler.queueing.places import (
     ACTIVE,
     BACKOFF,
@@ -79,6 +80,7 @@ class SchedulingQueue:
         self._costs = NamespaceCosts()
         self._active = ActiveQueue(self._units, self._costs)
         self._resting = RestingUnits()
+        self._shares = NamespaceShares(self._units)
         self._classes: dict[Hashable, EquivalenceClass] = {}
         self._hints = HintIndex()
         self._backoff_ends = ClassTimers(lambda peers, time: peers.state == BACKOFF and peers.backoff_until == time)
@@ -165,11 +167,16 @@ class SchedulingQueue:
             rested = self._units.get(key)
             if rested is not None and rested.state == BACKOFF:
                 self._active.push(rested)
+        for released in self._shares.release(now):
+            self._active.push(released)
         while (unit := self._active.pop() or self._pop_timed_out(now)) is not None:
             peers, key = unit.peers, unit.queue_key.unit
             if unit.not_before > now:
                 unit.state = BACKOFF
                 self._resting.put(key, unit.not_before)
+                continue
+            if self._shares.must_wait(unit, now):
+                unit.state = BACKOFF
                 continue
             if may_help is None or peers is None or unit.requeued_by != HINT or now >= peers.retry_at:
                 return key
@@ -219,12 +226,15 @@ class SchedulingQueue:
         self._park(peers)
         self._on_enter(UNSCHEDULABLE, FAILURE, key)
 
-    def charge(self, key: UnitKey, seconds: float, now: float, *, has_placed: bool) -> None:
-        """Note what the attempt at a unit has cost."""
+    def charge(self, key: UnitKey, seconds: float, now: float, *, placed: int) -> None:
+        """Note what the attempt at a unit has cost, and for how many pods it has found a place."""
         self._costs.charge(key.key.namespace, seconds, now)
         unit = self._units.get(key)
         if unit is not None:
-            unit.not_before = now + (0.0 if has_placed else rest_after(seconds))
+            self._shares.charge(unit, seconds, now, placed=placed)
+            unit.is_costly = not placed and excess(seconds, placed) > 0.0
+            rest = rest_after if self._shares.is_alone(unit.namespace, now) else rest_beside_others
+            unit.not_before = now + (0.0 if placed else rest(seconds))
 
     def start_binding(self, key: UnitKey) -> None:
         """Keep a unit that has been placed completely, until its binds have worked."""
@@ -286,7 +296,8 @@ class SchedulingQueue:
 
     def next_wake(self) -> float | None:
         """Return when the first backoff ends or the first class times out."""
-        times = (self._backoff_ends.next_time(), self._timeouts.next_time(), self._resting.next_time())
+        waits = self._resting.next_time(), self._shares.next_time()
+        times = (self._backoff_ends.next_time(), self._timeouts.next_time(), *waits)
         return min((time for time in times if time is not None), default=None)
 
     # Equivalence classes.

@@ -51,7 +51,7 @@ def test_a_unit_that_changes_all_the_time_rests_after_an_expensive_attempt(queue
     """Its own changes do not end the rest; others are attempted meanwhile, and time does."""
     queued.activate("a")
     queued.fail("a")
-    queued.queue.charge(queued.unit("a"), 1.005, 1.0, has_placed=False)
+    queued.queue.charge(queued.unit("a"), 1.005, 1.0, placed=0)
     for now in (1.0, 2.0, 3.0):
         queued.activate("a", f"other{now}")
         assert queued.pop_all(now) == [f"other{now}"]
@@ -64,7 +64,7 @@ def test_a_unit_of_which_pods_were_placed_does_not_rest(queued: "QueueFixture") 
     """Its next pods may fit as well."""
     queued.activate("a")
     queued.place("a")
-    queued.queue.charge(queued.unit("a"), 1.0, 1.0, has_placed=True)
+    queued.queue.charge(queued.unit("a"), 1.0, 1.0, placed=1)
     queued.activate("a")
     assert queued.pop_all(1.0) == ["a"]
 
@@ -74,7 +74,7 @@ def test_a_resting_unit_that_is_gone_or_was_put_twice_is_popped_at_most_once(que
     for name in ("gone", "twice"):
         queued.activate(name)
         queued.fail(name)
-        queued.queue.charge(queued.unit(name), 1.0, 0.0, has_placed=False)
+        queued.queue.charge(queued.unit(name), 1.0, 0.0, placed=0)
         queued.activate(name)
         assert queued.pop_all(0.0) == []
     queued.activate("twice")
@@ -88,7 +88,7 @@ def test_units_of_a_namespace_that_costs_much_go_behind_others(queued: "QueueFix
     queue = queued.queue
     for name in ("a", "b", "c"):
         queue.activate(key("dear", name, created="2020"))
-    queue.charge(key("dear", "x").unit, 5.0, 0.0, has_placed=False)
+    queue.charge(key("dear", "x").unit, 5.0, 0.0, placed=0)
     queue.activate(key("cheap", "d"))
     assert [found.queue_key.unit.key.name for found in queue.first_positions(4)] == ["d", "a", "b", "c"]
     assert queued.pop_all(0.0) == ["d", "a", "b", "c"]
@@ -105,7 +105,7 @@ def test_requeued_units_of_a_namespace_that_costs_much_do_not_take_turns_with_ot
         unit = queue.pop(0.0)
         assert unit is not None
         queue.add_unschedulable(unit, 1, 0.0, queued.failure())
-    queue.charge(key("dear", "x").unit, 5.0, 8.0, has_placed=False)
+    queue.charge(key("dear", "x").unit, 5.0, 8.0, placed=0)
     queued.move_all(9.0)
     for number in range(3):
         queue.activate(key("cheap", f"new{number}"))
