@@ -177,7 +177,7 @@ async def create_quietly(sites: Sequence[Site], seconds: float, rate: float) -> 
         running += [asyncio.create_task(create_one(site, f"pod-{number}")) for site in sites]
     await asyncio.gather(*running)
     patience = time.monotonic() + PATIENCE_SECONDS
-    while any(site.created for site in sites) and time.monotonic() < patience:  # noqa: ASYNC110 - the watch empties them
+    while any(site.created for site in sites) and time.monotonic() < patience:  # noqa: ASYNC110  # no event
         await asyncio.sleep(0.1)
     for site in sites:
         site.seconds += [time.monotonic() - created for created in site.created.values()]
