@@ -29,7 +29,9 @@ from cpg_client.process import (
     run_until,
     run_with_standby,
 )
+from cpg_client.stall_guard import StallGuard
 from cpg_client.stores import Change, Deleted, Modified
+from cpg_client.timing import seconds_with_suspension
 from cpg_engine.snapshot import new_snapshot
 from cpg_scheduler.binding.binder import Binder
 from cpg_scheduler.binding.volumes import VolumeBinder
@@ -73,6 +75,7 @@ class _Parts:
     events: EventWriter
     loop: SchedulingLoop
     overcommit: OvercommitWatch
+    guard: StallGuard
 
     def on_change(self, change: Change[Any], kind: type[Any]) -> None:
         """Take a change of the cluster, and wake the loop."""
@@ -137,8 +140,9 @@ async def _lead(
     cluster, pending = reflected.result(), 0
     try:
         async with asyncio.TaskGroup() as tasks:
-            parts = _wire(connection, shell, cluster, tasks)
-            await run_until(ended, _catch_up(connection, shell, informers))
+            freshness = Freshness(connection, informers, log)
+            parts = _wire(connection, shell, cluster, tasks, StallGuard(seconds_with_suspension, freshness.catch_up))
+            await run_until(ended, _catch_up(shell, informers, freshness))
             log.info(
                 "ready" if informers.synced else "ended early",
                 pods=len(cluster.cache.pods),
@@ -159,6 +163,7 @@ async def _run(
     cluster.cache.report_all()
     for found in parts.overcommit.check_all():
         parts.status.write(found)
+    tasks.create_task(parts.guard.run(), name="guard of stalls")
     tasks.create_task(parts.loop.run(), name="scheduling loop")
     tasks.create_task(_remind_of_corrections(parts.inbox), name="reminder of corrections")
     tasks.create_task(parts.status.run(), name="status writer")
@@ -188,14 +193,14 @@ async def _drain(parts: _Parts) -> NoReturn:
     raise _EndedError
 
 
-async def _catch_up(connection: Connection, shell: ProcessContext[SchedulerSettings], informers: Informers) -> None:
+async def _catch_up(shell: ProcessContext[SchedulerSettings], informers: Informers, freshness: Freshness) -> None:
     """Wait until the cache has everything that the API server has now, such as the last binds of another leader.
 
     Without leader election there is no other leader, and everything was listed after the start.
     """
     await informers.wait_synced()
     if shell.settings.leader_elect:
-        await Freshness(connection, informers, shell.log).catch_up()
+        await freshness.catch_up()
 
 
 async def _done(future: asyncio.Future[Any]) -> None:
@@ -208,6 +213,7 @@ def _wire(
     shell: ProcessContext[SchedulerSettings],
     cluster: ReflectedCluster,
     tasks: asyncio.TaskGroup,
+    guard: StallGuard,
 ) -> _Parts:
     """Return the parts, none of which runs yet; from here on the probes answer with them."""
     settings, log, cache = shell.settings, shell.log, cluster.cache
@@ -220,7 +226,7 @@ def _wire(
     preemption = _preemption(shell, cache, metrics)
     trees = TreeStatus(cache, preemption.awaits, options)
     status = _status_writer(connection, shell, cluster, trees, events=events, gate=gate)
-    binder = _binder(connection, shell, cache, tasks, inbox=inbox, gate=gate, metrics=metrics)
+    binder = _binder(connection, shell, cache, tasks, inbox=inbox, gate=gate, metrics=metrics, guard=guard)
     executor = EvictionExecutor(
         connection,
         cluster.resource_of,
@@ -247,6 +253,7 @@ def _wire(
         metrics=metrics,
         options=options,
         clock=time.monotonic,
+        guard=guard,
         log=log,
     )
     add_pages(shell, cache, queue, preemption, metrics, tasks)
@@ -259,6 +266,7 @@ def _wire(
         events=events,
         loop=loop,
         overcommit=overcommit,
+        guard=guard,
     )
 
 
@@ -308,6 +316,7 @@ def _binder(
     inbox: EventInbox,
     gate: WriteGate,
     metrics: SchedulerMetrics,
+    guard: StallGuard,
 ) -> Binder:
     """Return the binder, with its PreBind plugins."""
     settings = shell.settings
@@ -321,4 +330,5 @@ def _binder(
         metrics=metrics,
         log=shell.log,
         in_flight=settings.binds_in_flight,
+        guard=guard,
     )

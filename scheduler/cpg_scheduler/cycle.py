@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable
 
 from structlog.typing import FilteringBoundLogger
 
+from cpg_client.stall_guard import StallGuard
 from cpg_engine.cycle import could_place, decide
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.verdicts import Finding
@@ -83,6 +84,7 @@ class SchedulingLoop:
         metrics: SchedulerMetrics,
         options: SearchOptions,
         clock: Callable[[], float],
+        guard: StallGuard,
         log: FilteringBoundLogger,
     ) -> None:
         """Wire up; nothing runs yet."""
@@ -99,6 +101,7 @@ class SchedulingLoop:
         self._metrics = metrics
         self._options = options
         self._clock = clock
+        self._stalls = guard
         self._log = log
         self._batch_ids = itertools.count()
         self._binding: dict[int, Attempt] = {}
@@ -110,13 +113,15 @@ class SchedulingLoop:
         if not self._is_ending:
             self.recover()
         while not self._is_ending:
+            await self._stalls.wait_current()
             began, attempts = self._clock(), 0
             while self.run_pass():
                 attempts += 1
                 if self._clock() - began > MAX_SECONDS_PER_TURN:
                     await asyncio.sleep(0)
                     began = self._clock()
-            await self._sleep(0.0 if attempts else GATHERING_SECONDS)
+            if not self._stalls.is_stalled:
+                await self._sleep(0.0 if attempts else GATHERING_SECONDS)
         await self._handle_outcomes_as_they_come()
 
     def recover(self) -> None:
@@ -129,9 +134,9 @@ class SchedulingLoop:
         self._inbox.wake()
 
     def run_pass(self) -> bool:
-        """Run one pass; return whether there was anything to do."""
+        """Run one pass; return whether there was anything to do. After a stall nothing is decided on old data."""
         self._handle_outcomes()
-        if self._is_ending:
+        if self._is_ending or self._stalls.is_stalled:
             return False
         now = self._clock()
         self._requeue(now)

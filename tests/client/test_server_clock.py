@@ -3,12 +3,12 @@
 import datetime as dt
 
 import pytest
+from tests.client.conftest import FakeServer
 
 from cpg_client.connection import Connection
 from cpg_client.endpoint import Endpoint
 from cpg_client.server_clock import MAX_SECONDS_LATE, ServerClock
 from cpg_client.timing import Timing
-from tests.client.conftest import FakeServer
 
 NOON = 1_800_014_400.0
 """2027-01-15T12:00:00Z."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 import pytest
 import yaml
+from tests.e2e.api_proxy import ApiProxy, open_session
 
 from cpg_client.resources import LEASES
 from cpg_lab import probing
@@ -23,7 +24,6 @@ from cpg_lab.ports import LOOPBACK, free_port
 from cpg_lab.processes import Process
 from cpg_lab.replicas import SHORT_LEASE
 from cpg_lab.specs import ClusterSpec
-from tests.e2e.api_proxy import ApiProxy, open_session
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Installer

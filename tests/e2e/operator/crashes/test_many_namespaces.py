@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.e2e.operator import conftest
 
 from cpg_client.bulk_create import create_all
 from cpg_client.resources import NAMESPACES
-from tests.e2e.operator import conftest
 
 if TYPE_CHECKING:
     from tests.e2e.operator.crashes.conftest import Operators, Testbed

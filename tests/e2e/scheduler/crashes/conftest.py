@@ -14,6 +14,7 @@ import msgspec
 import pytest
 import result_files
 import yaml
+from tests.e2e.api_proxy import ApiProxy, open_session
 
 from cpg_api.scheduling.names import POD_GROUP_LABEL, SCHEDULER_NAME
 from cpg_client.bulk_create import create_all
@@ -39,7 +40,6 @@ from cpg_lab.clusters import Cluster
 from cpg_lab.nodes import NodePool
 from cpg_lab.replicas import SHORT_LEASE, Replica
 from cpg_lab.specs import ClusterSpec
-from tests.e2e.api_proxy import ApiProxy, open_session
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Installer

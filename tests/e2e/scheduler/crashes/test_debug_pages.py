@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 import pytest
+from tests.e2e.scheduler.crashes.conftest import RACK
 
 from cpg_client.probe_server import IO_TIMEOUT_SECONDS
 from cpg_lab import probing
 from cpg_lab.ports import LOOPBACK, free_port
-from tests.e2e.scheduler.crashes.conftest import RACK
 
 if TYPE_CHECKING:
     from tests.e2e.scheduler.crashes.conftest import Testbed

@@ -9,7 +9,6 @@ from cpg_client.resources import PODS
 
 if TYPE_CHECKING:
     from aiohttp import web
-
     from tests.e2e.api_proxy import ApiProxy
     from tests.e2e.scheduler.crashes.conftest import Testbed
 
