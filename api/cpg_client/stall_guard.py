@@ -18,7 +18,7 @@ POLL_SECONDS = 0.01
 class StallGuard:
     """Notices by a clock that the event loop has not run for a while."""
 
-    def __init__(self, clock: Callable[[], float], catch_up: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, clock: Callable[[], float], catch_up: Callable[[], Awaitable[object]]) -> None:
         """Start current. The clock counts on while the machine is suspended; ``catch_up`` makes the stores fresh."""
         self._clock = clock
         self._catch_up = catch_up

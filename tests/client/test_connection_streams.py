@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiohttp import web
 
-from cpg_client import connection_pool
+from cpg_client import connection_pool, transport
 from cpg_client.connection import (
     Connection,
     ConnectionSettings,
@@ -96,14 +96,14 @@ async def test_watches_leave_requests_their_connections(server: "FakeServer") ->
 async def test_few_connections_are_opened_at_once(server: "FakeServer", monkeypatch: pytest.MonkeyPatch) -> None:
     """Hundreds of TLS handshakes in one turn would hold the event loop for seconds."""
     server.answers("GET", "/x", {})
-    opening, longest, connect = 0, 0, connection_pool.connect
+    opening, longest = 0, 0
 
     async def counted(*address: Any) -> socket.socket:
         nonlocal opening, longest
         opening += 1
         longest = max(longest, opening)
         await asyncio.sleep(0.001)
-        connected = await connect(*address)
+        connected = await transport.connect(*address)
         opening -= 1
         return connected
 

@@ -4,6 +4,7 @@ The fake follows the contract of the real one: changes of an object arrive in or
 status that is written comes back as a change of the object.
 """
 
+import asyncio
 from collections.abc import Collection, Iterable
 from typing import Literal, TypeAlias, cast
 
@@ -98,7 +99,7 @@ class Stage:
         self.trees = TreeStatus(self.cache, self.preemption.awaits, SearchOptions(detail=True, candidates=1))
         self.status = FakeStatusWriter(self.trees.has_recovered, self._condition)
         self.seconds_stalled = 0.0
-        self.guard = StallGuard(lambda: self.seconds_stalled, self._catch_up)
+        self.guard = StallGuard(lambda: self.seconds_stalled, asyncio.Event().wait)
         self.loop = SchedulingLoop(
             self.cache,
             self.queue,
@@ -117,9 +118,6 @@ class Stage:
         )
         self._objects: dict[tuple[str, str, str], KubeObject] = {}
         self.put(*objects)
-
-    async def _catch_up(self) -> None:
-        """Have everything already."""
 
     def put(self, *objects: KubeObject, flavour: str = CRD) -> None:
         """Create or change objects."""
