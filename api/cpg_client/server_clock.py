@@ -1,8 +1,8 @@
 """The time of day of the API server, as its answers tell it.
 
 The API server writes creation timestamps and grace periods by its own clock. A local clock may be hours away from that
-one, so times that are compared with those of objects come from here. Each answer has a ``Date`` header in whole seconds;
-between two answers a monotonic clock counts.
+one, so times that are compared with those of objects come from here. Each answer has a ``Date`` in whole seconds.
+Between two answers a monotonic clock counts.
 """
 
 import calendar

@@ -7,7 +7,7 @@ or writes is built and started when it leads.
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, NoReturn
@@ -30,8 +30,9 @@ from cpg_client.process import (
     run_with_standby,
 )
 from cpg_client.resources import PODS
+from cpg_client.stall_guard import StallGuard
 from cpg_client.stores import Change, Deleted, Modified
-from cpg_client.timing import run_until
+from cpg_client.timing import run_until, seconds_with_suspension
 from cpg_engine.snapshot import new_snapshot
 from cpg_scheduler.binding.binder import Binder
 from cpg_scheduler.binding.volumes import VolumeBinder
@@ -77,6 +78,7 @@ class _Parts:
     events: EventWriter
     loop: SchedulingLoop
     overcommit: OvercommitWatch
+    guard: StallGuard
 
     def on_change(self, change: Change[Any], kind: type[Any]) -> None:
         """Take a change of the cluster, and wake the loop."""
@@ -141,8 +143,9 @@ async def _lead(
     cluster, pending = reflected.result(), 0
     try:
         async with asyncio.TaskGroup() as tasks:
-            parts = _wire(connection, shell, cluster, tasks)
-            await run_until(ended, _catch_up(connection, shell, informers, cluster.cache))
+            freshness = Freshness(connection, informers, log, {PODS.path(): _toucher(connection, cluster.cache)})
+            parts = _wire(connection, shell, cluster, tasks, StallGuard(seconds_with_suspension, freshness.catch_up))
+            await run_until(ended, _catch_up(shell, informers, freshness))
             log.info(
                 "ready" if informers.synced else "ended early",
                 pods=len(cluster.cache.pods),
@@ -163,6 +166,7 @@ async def _run(
     cluster.cache.report_all()
     for found in parts.overcommit.check_all():
         parts.status.write(found)
+    tasks.create_task(parts.guard.run(), name="guard of stalls")
     tasks.create_task(parts.loop.run(), name="scheduling loop")
     tasks.create_task(_remind_of_corrections(parts.inbox), name="reminder of corrections")
     tasks.create_task(parts.status.run(), name="status writer")
@@ -193,22 +197,24 @@ async def _drain(parts: _Parts) -> NoReturn:
     raise _EndedError
 
 
-async def _catch_up(
-    connection: Connection, shell: ProcessContext[SchedulerSettings], informers: Informers, cache: ClusterCache
-) -> None:
+async def _catch_up(shell: ProcessContext[SchedulerSettings], informers: Informers, freshness: Freshness) -> None:
     """Wait until the cache has everything that the API server has now, such as the last binds of another leader.
 
-    Without leader election there is no other leader, and everything was listed after the start. A pending pod is
-    touched; without one, nothing waits for us.
+    Without leader election there is no other leader, and everything was listed after the start.
     """
+    await informers.wait_synced()
+    if shell.settings.leader_elect:
+        await freshness.catch_up()
+
+
+def _toucher(connection: Connection, cache: ClusterCache) -> Callable[[], Awaitable[bool]]:
+    """Return what touches a pending pod; without one, nothing waits for us."""
 
     async def touch() -> bool:
         pod = next(filter(cache.is_pending, cache.pods.values()), None)
         return pod is not None and await touch_pod(connection, pod)
 
-    await informers.wait_synced()
-    if shell.settings.leader_elect:
-        await Freshness(connection, informers, shell.log, {PODS.path(): touch}).catch_up()
+    return touch
 
 
 async def _done(future: asyncio.Future[Any]) -> None:
@@ -221,6 +227,7 @@ def _wire(
     shell: ProcessContext[SchedulerSettings],
     cluster: ReflectedCluster,
     tasks: asyncio.TaskGroup,
+    guard: StallGuard,
 ) -> _Parts:
     """Return the parts, none of which runs yet; from here on the probes answer with them."""
     settings, log, cache = shell.settings, shell.log, cluster.cache
@@ -233,7 +240,7 @@ def _wire(
     preemption = _preemption(shell, cache, metrics)
     trees = TreeStatus(cache, preemption.awaits, options)
     status = _status_writer(connection, shell, cluster, trees, events=events, gate=gate)
-    binder = _binder(connection, shell, cache, tasks, inbox=inbox, gate=gate, metrics=metrics)
+    binder = _binder(connection, shell, cache, tasks, inbox=inbox, gate=gate, metrics=metrics, guard=guard)
     executor = EvictionExecutor(
         connection,
         cluster.resource_of,
@@ -260,6 +267,7 @@ def _wire(
         metrics=metrics,
         options=options,
         clock=time.monotonic,
+        guard=guard,
         log=log,
     )
     add_pages(shell, cache, queue, preemption, metrics, tasks)
@@ -273,6 +281,7 @@ def _wire(
         events=events,
         loop=loop,
         overcommit=overcommit,
+        guard=guard,
     )
 
 
@@ -322,6 +331,7 @@ def _binder(
     inbox: EventInbox,
     gate: WriteGate,
     metrics: SchedulerMetrics,
+    guard: StallGuard,
 ) -> Binder:
     """Return the binder, with its PreBind plugins."""
     settings = shell.settings
@@ -335,4 +345,5 @@ def _binder(
         metrics=metrics,
         log=shell.log,
         in_flight=settings.binds_in_flight,
+        guard=guard,
     )

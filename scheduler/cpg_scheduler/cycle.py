@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable
 
 from structlog.typing import FilteringBoundLogger
 
+from cpg_client.stall_guard import StallGuard
 from cpg_engine.cycle import could_place, decide
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.verdicts import Finding
@@ -86,6 +87,7 @@ class SchedulingLoop:
         metrics: SchedulerMetrics,
         options: SearchOptions,
         clock: Callable[[], float],
+        guard: StallGuard,
         log: FilteringBoundLogger,
     ) -> None:
         """Wire up; nothing runs yet."""
@@ -103,6 +105,7 @@ class SchedulingLoop:
         self._metrics = metrics
         self._options = options
         self._clock = clock
+        self._stalls = guard
         self._log = log
         self._batch_ids = itertools.count()
         self._binding: dict[int, Attempt] = {}
@@ -116,10 +119,12 @@ class SchedulingLoop:
         if not self._is_ending:
             await self._slices.run(self.recover)
         while not self._is_ending:
+            await self._stalls.wait_current()
             before = self._passes
-            while seconds := await self._slices.run(self._run_turn):  # noqa: ASYNC110 - others have their turn
+            if seconds := await self._slices.run(self._run_turn):
                 await asyncio.sleep(_turn_of_others(seconds))
-            await self._sleep(0.0 if self._passes > before else GATHERING_SECONDS)
+            elif not self._stalls.is_stalled:
+                await self._sleep(0.0 if self._passes > before else GATHERING_SECONDS)
         while True:
             await self._inbox.wait_for_event()
             await self._slices.run(self._handle_outcomes)
@@ -144,9 +149,9 @@ class SchedulingLoop:
         self._inbox.wake()
 
     def run_pass(self) -> bool:
-        """Run one pass; return whether there was anything to do."""
+        """Run one pass; return whether there was anything to do. After a stall nothing is decided on old data."""
         self._handle_outcomes()
-        if self._is_ending:
+        if self._is_ending or self._stalls.is_stalled:
             return False
         now = self._clock()
         self._requeue(now)

@@ -1,12 +1,14 @@
 """Responses that are streamed."""
 
 import asyncio
+import socket
 from contextlib import AsyncExitStack, aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiohttp import web
 
+from cpg_client import connection_pool, transport
 from cpg_client.connection import (
     Connection,
     ConnectionSettings,
@@ -89,3 +91,23 @@ async def test_watches_leave_requests_their_connections(server: "FakeServer") ->
             assert await anext(pieces) == b""
         async with asyncio.timeout(5):
             assert await connection.post("/bind", {}) == b"{}"
+
+
+async def test_few_connections_are_opened_at_once(server: "FakeServer", monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hundreds of TLS handshakes in one turn would hold the event loop for seconds."""
+    server.answers("GET", "/x", {})
+    opening, longest = 0, 0
+
+    async def counted(*address: Any) -> socket.socket:
+        nonlocal opening, longest
+        opening += 1
+        longest = max(longest, opening)
+        await asyncio.sleep(0.001)
+        connected = await transport.connect(*address)
+        opening -= 1
+        return connected
+
+    monkeypatch.setattr(connection_pool, "connect", counted)
+    async with Connection(Endpoint(server=server.url)) as connection:
+        await asyncio.gather(*(connection.get("/x") for _ in range(100)))
+    assert longest == connection_pool.MAX_OPENING

@@ -241,7 +241,9 @@ async def test_a_failure_of_a_watch_is_followed_by_a_check(
             await asyncio.wait_for(checking, 5)
 
 
-async def test_few_collections_catch_up_at_once(pods: Collection, connection: Connection) -> None:
+async def test_few_collections_catch_up_at_once(
+    pods: Collection, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Hundreds of namespaces have hundreds of collections, and the lease needs the API server as well."""
     waiting, longest = 0, 0
 
@@ -255,6 +257,6 @@ async def test_few_collections_catch_up_at_once(pods: Collection, connection: Co
 
     async with reflecting(connection) as (reflector, fresh):
         fresh._informers = cast("Informers", SimpleNamespace(reflectors=[reflector] * 3 * freshness.MAX_AT_ONCE))
-        fresh._catch_up = waits  # type: ignore[method-assign]
+        monkeypatch.setattr(fresh, "_catch_up", waits)
         await fresh.catch_up()
     assert (longest, pods.lists) == (freshness.MAX_AT_ONCE, 1)

@@ -159,3 +159,18 @@ async def test_outcomes_are_handled_while_changes_are_gathered(monkeypatch: pyte
     stage.inbox.put(BindSucceeded(batch))
     await until(lambda: len(stage.queue) == 0)
     await end(running)
+
+
+async def test_nothing_is_decided_after_a_stall_before_the_stores_are_fresh() -> None:
+    """A process that was suspended resumes with old data; its queue is not lost."""
+    stage = Stage(node("n1"))
+    running = asyncio.create_task(stage.loop.run())
+    await asyncio.sleep(0)
+    stage.seconds_stalled = 10.0
+    stage.put(pod("p"))
+    stage.inbox.wake()
+    await asyncio.sleep(0.05)
+    assert stage.binder.batches == []
+    stage.seconds_stalled = 0.0
+    await until(lambda: bool(stage.binder.batches))
+    await end(running)

@@ -30,6 +30,7 @@ from cpg_client.errors import ApiError, ClientError, ConnectionFailedError, Unre
 from cpg_client.patching import bind
 from cpg_client.resources import PODS
 from cpg_client.retrying import WatchBackoff
+from cpg_client.stall_guard import StallGuard
 from cpg_scheduler.binding.batch import (
     BindBatch,
     BindDelayed,
@@ -114,6 +115,7 @@ class Binder:
         metrics: SchedulerMetrics,
         log: FilteringBoundLogger,
         in_flight: int,
+        guard: StallGuard,
         backoff: WatchBackoff = BACKOFF,
     ) -> None:
         """Bind with at most so many requests in flight."""
@@ -126,6 +128,7 @@ class Binder:
         self._metrics = metrics
         self._log = log
         self._free_workers = in_flight
+        self._stalls = guard
         self._backoff = backoff
         self._binds: deque[_BindRequest] = deque()
         self._latest: dict[UnitKey, _ActiveBatch] = {}
@@ -226,6 +229,7 @@ class Binder:
         """Send binds for as long as there are any."""
         while self._binds:
             request = self._binds.popleft()
+            await self._stalls.wait_current()
             if not request.active.is_validated:
                 await self._cache.slices.wait_free()
             if self._may_bind(request.active):

@@ -53,6 +53,7 @@ class BinderFixture:
             metrics=self.stage.metrics,
             log=structlog.wrap_logger(self.stage.log, processors=[]),
             in_flight=in_flight,
+            guard=self.stage.guard,
             backoff=WatchBackoff(first=1, longest=8),
         )
         self._events: list[BindEvent] = []

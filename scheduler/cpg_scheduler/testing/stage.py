@@ -4,6 +4,7 @@ The fake follows the contract of the real one: changes of an object arrive in or
 status that is written comes back as a change of the object.
 """
 
+import asyncio
 from collections.abc import Collection, Iterable
 from typing import Literal, TypeAlias, cast
 
@@ -21,6 +22,7 @@ from cpg_api.scheduling.names import SCHEDULER_NAME
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.workload import Workload
 from cpg_client.errors import ApiError
+from cpg_client.stall_guard import StallGuard
 from cpg_client.stores import Added, Change, Deleted, Modified
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.snapshot import new_snapshot
@@ -96,6 +98,8 @@ class Stage:
         )
         self.trees = TreeStatus(self.cache, self.preemption.awaits, SearchOptions(detail=True, candidates=1))
         self.status = FakeStatusWriter(self.trees.has_recovered, self._condition)
+        self.seconds_stalled = 0.0
+        self.guard = StallGuard(lambda: self.seconds_stalled, asyncio.Event().wait)
         self.loop = SchedulingLoop(
             self.cache,
             self.queue,
@@ -109,6 +113,7 @@ class Stage:
             metrics=self.metrics,
             options=SearchOptions(detail=True, candidates=1),
             clock=lambda: self.now,
+            guard=self.guard,
             log=structlog.wrap_logger(self.log, processors=[]),
         )
         self._objects: dict[tuple[str, str, str], KubeObject] = {}

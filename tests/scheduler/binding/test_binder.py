@@ -49,6 +49,18 @@ async def test_active_batches_are_counted() -> None:
     assert sorted(bench.outcomes) == ["bound ab", "bound c"]
 
 
+async def test_binds_wait_after_a_stall_until_the_stores_are_fresh() -> None:
+    """They were decided before it, and are validated after it."""
+    async with running_binder() as bench:
+        bench.stage.seconds_stalled = 10.0
+        bench.start()
+        await asyncio.sleep(0.05)
+        assert bench.api.writes == []
+        bench.stage.seconds_stalled = 0.0
+        await bench.gate.wait_open()
+    assert bench.outcomes == ["bound abc"]
+
+
 async def test_the_number_of_requests_in_flight_is_limited() -> None:
     """A batch is active until its last request has been answered."""
     async with running_binder(in_flight=2) as bench:

@@ -10,7 +10,8 @@ from cpg_api.scheduling.names import EVENT_RELEASED
 from cpg_api.scheduling.partial_release import PARTIAL, RELEASE_ANNOTATION
 
 if TYPE_CHECKING:
-    from tests.e2e.operator.crashes.conftest import Operators, Testbed
+    from tests.e2e.operator.conftest import Testbed
+    from tests.e2e.operator.crashes.conftest import Operators
 
 pytestmark = pytest.mark.e2e
 CLOCK_AHEAD = """
@@ -37,7 +38,8 @@ async def partial_group(testbed: "Testbed", name: str) -> str:
 
 async def partial_since(testbed: "Testbed", name: str) -> str:
     """Return since when a group is partial."""
-    return (await testbed.condition("PodGroup", name, PARTIAL)).get("lastTransitionTime", "")
+    found: str = (await testbed.condition("PodGroup", name, PARTIAL)).get("lastTransitionTime", "")
+    return found
 
 
 async def test_a_clock_that_is_ahead_releases_no_partial_tree_early(operators: "Operators") -> None:

@@ -12,7 +12,8 @@ from cpg_client.bulk_create import create_all
 from cpg_client.resources import NAMESPACES
 
 if TYPE_CHECKING:
-    from tests.e2e.operator.crashes.conftest import Operators, Testbed
+    from tests.e2e.operator.conftest import Testbed
+    from tests.e2e.operator.crashes.conftest import Operators
 
 pytestmark = pytest.mark.e2e
 SECONDS_BETWEEN_SWEEPS = (4.0, 15.0)

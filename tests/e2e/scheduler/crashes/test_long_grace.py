@@ -43,10 +43,9 @@ async def test_a_preemption_waits_for_a_limited_part_of_ten_years(testbed: "Test
     """A gang waits for the room of the terminating pod; when that is overdue, another pod is evicted."""
     replica = testbed.start_replica("--no-leader-elect", program=SOON_OVERDUE, maxGracePeriod=MAX_GRACE)
     await testbed.wait_for_log(replica, "ready")
-    running = {"cpu": "4", "terminationGracePeriodSeconds": 0}
     await testbed.create(
-        testbed.pod("slow", nodeName="node-1", priorityClassName="lowest", **running),
-        testbed.pod("other", nodeName="node-2", priorityClassName="low", **running),
+        testbed.pod("slow", cpu="4", nodeName="node-1", priorityClassName="lowest"),
+        testbed.pod("other", cpu="4", nodeName="node-2", priorityClassName="low", terminationGracePeriodSeconds=0),
     )
     path = PODS.path(testbed.namespace, "slow")
     await testbed.connection.delete(path, {"gracePeriodSeconds": TEN_YEARS})

@@ -1,6 +1,7 @@
 """A proxy before the API server that asks for a wait of a day: other writes go on, and the client asks again soon."""
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,7 +26,7 @@ from cpg_scheduler.__main__ import main
 sys.exit(main())
 """
 """A scheduler that waits for seconds, as it does for a minute otherwise."""
-REFUSED_ONCE = {
+REFUSED_ONCE: dict[str, Callable[["web.Request"], bool]] = {
     "the list of nodes": lambda request: request.path == "/api/v1/nodes" and "watch" not in request.query,
     "the watch of pods": lambda request: request.path == "/api/v1/pods" and "watch" in request.query,
     "a status": lambda request: request.path.endswith("/pods/huge/status"),
