@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 from cpg_api.core.pod import Pod, PodSpec, SchedulingGroup
 from cpg_api.meta import ObjectMeta
 from cpg_api.problems import Problem
-from cpg_api.scheduling.membership import ANNOTATION_PATH, LABEL_PATH, NATIVE_PATH, NO_GROUP, Membership, membership
+from cpg_api.scheduling.membership import (
+    ANNOTATION_PATH,
+    LABEL_PATH,
+    NATIVE_PATH,
+    NO_GROUP,
+    Membership,
+    membership,
+    membership_entries,
+)
 from cpg_api.scheduling.names import POD_GROUP_LABEL
 
 LONG = ".".join(["a" * 63] * 4)[:253]
@@ -101,3 +109,9 @@ def test_any_three_places_give_a_group_or_a_problem(
     assert found.group == (agreed if agreed in {"a", "b", "c.d"} else None)
     assert (found.problem is None) == (found.group is not None or (native, label, annotation) == (None, None, None))
     assert bool(found.found_at) == (found.group is not None)
+
+
+def test_the_entries_that_say_where_a_pod_belongs() -> None:
+    """What is kept of labels and annotations by readers that need no others."""
+    assert membership_entries({"app": "x", POD_GROUP_LABEL: "g"}) == {POD_GROUP_LABEL: "g"}
+    assert membership_entries({"app": "x"}) == {}
