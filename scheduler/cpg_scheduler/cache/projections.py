@@ -89,7 +89,7 @@ def slim_pod(pod: Pod) -> Pod:
             containers=spec.containers and tuple(map(_with_host_ports, spec.containers)),
             init_containers=spec.init_containers and tuple(map(_with_host_ports, spec.init_containers)),
         )
-    return Pod(metadata=slim_meta(pod.metadata), spec=spec, status=status)
+    return replace(pod, metadata=slim_meta(pod.metadata), spec=spec, status=status)
 
 
 def _with_host_ports(container: Container) -> Container:
@@ -102,7 +102,8 @@ def reduced_pod(pod: Pod) -> Pod:
     """Return of a pod that is too large what it takes of its node and what it is part of; the engine refuses it."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
     whole = Container(name=TOO_LARGE_NAME, resources=ResourceRequirements(requests=_requests(pod)))
-    return Pod(
+    return replace(
+        pod,
         metadata=replace(meta, labels=membership_entries(meta.labels)),
         spec=PodSpec(
             node_name=spec.node_name,

@@ -200,3 +200,9 @@ def test_labels_and_annotations_of_workloads_are_dropped() -> None:
     """Nothing selects them by these."""
     meta = {"name": "w", "labels": mapping(lambda n: f"k{n}"), "annotations": mapping(lambda n: f"a{n}")}
     assert len(msgspec.json.encode(kept_of({"metadata": meta, "spec": {}}, Workload))) < NEARLY_NOTHING
+
+
+@pytest.mark.parametrize("keep", [slim_pod, reduced_pod])
+def test_what_was_found_out_about_a_pod_is_kept(keep: Callable[[Pod], Pod]) -> None:
+    """Fields that are not of the API, such as that another component has nominated it."""
+    assert keep(Pod(is_nominated_by_other=True)).is_nominated_by_other
