@@ -303,9 +303,11 @@ class Faults(RuleBasedStateMachine):
             self.stage.executor.preparing.append(found)
             if self.stage.prepare(found):
                 for number, victim in enumerate(found.victims[: units + 1]):
-                    self.stage.started(victim)
                     self.stage.mark_victims(found, victim)
-                    for one in victim.pods if number < units else victim.pods[:pods]:
+                    evicted = victim.pods if number < units else victim.pods[:pods]
+                    if evicted:  # else a lost node, which is no eviction, may take a part of it
+                        self.stage.started(victim)
+                    for one in evicted:
                         self.stage.terminate(one)
         self.stage = self.stage.restarted()
 
