@@ -22,6 +22,7 @@ from cpg_client.errors import EndpointError
 from cpg_client.exec_plugins import PluginCredentials
 from cpg_client.http1 import MAX_LINE_BYTES
 from cpg_client.session_health import SessionHealth
+from cpg_client.slim_answers import slim_event, slim_page
 from cpg_client.timing import REAL_TIME, Timing
 from cpg_client.tokens import TokenSource
 
@@ -84,25 +85,31 @@ def _observe_requests(session_health: SessionHealth, root: str) -> aiohttp.Clien
             session_health.record_data(path, listed=not watches)
         else:
             session_health.record_failure(path, refused=answer.status == HTTPStatus.FORBIDDEN)
-        answer.content = _CutContent(answer.content, partial(session_health.record_data, path))  # type: ignore[assignment]
+        on_chunk, is_slim = partial(session_health.record_data, path), path in session_health.collections()
+        answer.content = _CutContent(answer.content, on_chunk, is_slim=is_slim)  # type: ignore[assignment]
         return answer
 
     return listen
 
 
 class _CutContent:
-    """The content of a response with its nesting cut. Each chunk of a stream is recorded before it is handed on."""
+    """The content of a response with its nesting cut. Each chunk of a stream is recorded before it is handed on.
 
-    def __init__(self, content: aiohttp.StreamReader, on_chunk: Callable[[], None]) -> None:
+    Lists and watches of the collections that a framework watches are slim, too.
+    """
+
+    def __init__(self, content: aiohttp.StreamReader, on_chunk: Callable[[], None], *, is_slim: bool) -> None:
         self._content = content
         self._on_chunk = on_chunk
+        self._is_slim = is_slim
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # whatever it has
         return getattr(self._content, name)
 
     async def read(self) -> bytes:
         """Return the whole content."""
-        return cut_items(await self._content.read())
+        body = cut_items(await self._content.read())
+        return slim_page(body) if self._is_slim else body
 
     async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
         """Yield whole lines."""
@@ -113,7 +120,7 @@ class _CutContent:
             lines, ended, rest = piece.rpartition(b"\n")
             if ended:
                 whole = b"".join((*begun, lines, ended))
-                yield b"\n".join(map(cut_nesting, whole.split(b"\n")))
+                yield b"\n".join(map(self._cut_line, whole.split(b"\n")))
                 begun.clear()
                 length = 0
             begun.append(rest)
@@ -121,7 +128,11 @@ class _CutContent:
             if length > MAX_LINE_BYTES:
                 raise aiohttp.ClientPayloadError(f"a line of a watch is longer than {MAX_LINE_BYTES} bytes")
         if left := b"".join(begun):
-            yield cut_nesting(left)
+            yield self._cut_line(left)
+
+    def _cut_line(self, line: bytes) -> bytes:
+        line = cut_nesting(line)
+        return slim_event(line) if self._is_slim and line else line
 
 
 async def current_token(endpoint: Endpoint, timing: Timing = REAL_TIME) -> str | None:

@@ -124,6 +124,12 @@ class Process:
             return False
         return True
 
+    def peak_megabytes(self) -> float:
+        """Return the most resident memory that it has had; it must still run."""
+        status = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii")
+        line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) / 1024
+
     def _signal(self, number: signal.Signals) -> None:
         """Signal the group. The kernel does not reuse its number before its exit code is collected."""
         if self.is_running:

@@ -11,7 +11,7 @@ import kopf
 from cpg_api.scheduling.names import GROUP
 
 OBJECTS_PER_CHUNK = 20
-"""Objects of a page of Kopf's lists: an object has up to 1.5 MB, and as many as this are in memory as plain data."""
+"""Objects of a page of Kopf's lists: an object has up to 1.5 MB."""
 
 
 class EndlessBackoffs:
@@ -74,7 +74,8 @@ def configure(settings: kopf.OperatorSettings, *, scanning: bool) -> None:
     settings.watching.chunk_size = OBJECTS_PER_CHUNK
     settings.watching.server_timeout = 60  # as in our own watches: a healthy server answers at least every minute
     settings.watching.inactivity_timeout = 120
-    settings.queueing.idle_timeout = 10.0  # an idle worker costs less than a new one for each event
+    # An idle worker costs less than a new one for each event, but keeps its last event in memory.
+    settings.queueing.idle_timeout = 2.0
     settings.process.ultimate_exiting_timeout = None  # Kopf may end and start again within one process
 
 
