@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from cpg_api.decoding import decode
 from cpg_api.scheduling.names import GROUP
 
 OWN_ANNOTATIONS = f"{GROUP}/"
-RAISED = (msgspec.DecodeError, RecursionError)
 
 
 class _SlimMeta(Struct, omit_defaults=True, rename="camel"):
@@ -48,15 +48,11 @@ class _Event(Struct):
     object: Raw
 
 
-_PAGES, _EVENTS = msgspec.json.Decoder(_Page), msgspec.json.Decoder(_Event)
-_OBJECTS = msgspec.json.Decoder(_SlimObject)
-
-
 def slim_page(body: bytes) -> bytes:
     """Return a page of a list with slim metadata of its items; other answers are unchanged."""
     try:
-        page = _PAGES.decode(body)
-    except RAISED:
+        page = decode(body, _Page)
+    except msgspec.DecodeError:
         return body
     page.items = [_slim(item) for item in page.items]
     return msgspec.json.encode(page)
@@ -65,8 +61,8 @@ def slim_page(body: bytes) -> bytes:
 def slim_event(line: bytes) -> bytes:
     """Return an event with slim metadata; what is no event of an object is unchanged."""
     try:
-        event = _EVENTS.decode(line)
-    except RAISED:
+        event = decode(line, _Event)
+    except msgspec.DecodeError:
         return line
     if event.type not in {"ADDED", "MODIFIED", "DELETED"}:
         return line
@@ -76,8 +72,8 @@ def slim_event(line: bytes) -> bytes:
 def _slim(whole: Raw) -> Raw:
     """Return an object with the metadata that handlers read; one with odd metadata is unchanged."""
     try:
-        found = _OBJECTS.decode(whole)
-    except RAISED:
+        found = decode(whole, _SlimObject)
+    except msgspec.DecodeError:
         return whole
     meta = found.metadata
     kept = {name: value for name, value in (meta.annotations or {}).items() if name.startswith(OWN_ANNOTATIONS)}
