@@ -265,7 +265,7 @@ class SchedulingLoop:
 
     def _schedule(self, key: UnitKey) -> None:
         """Attempt a unit, unless it is inadmissible or shares the result of an equivalent one."""
-        began, suspended, placed = self._clock(), self._slices.suspended_seconds, 0
+        began, placed = self._slices.work_seconds(), 0
         try:
             unit = build_unit(self._cache, key)
             if isinstance(unit, Inadmissible):
@@ -274,8 +274,7 @@ class SchedulingLoop:
                 placed = self._attempt(key, unit)
                 self._report_shared()
         finally:
-            now, suspended = self._clock(), self._slices.suspended_seconds - suspended
-            self._queue.charge(key, now - began - suspended, now, placed=placed)
+            self._queue.charge(key, self._slices.work_seconds() - began, self._clock(), placed=placed)
 
     def _hold(self, key: UnitKey, unit: Inadmissible) -> None:
         """Let a unit wait that cannot be attempted, and report why."""

@@ -31,6 +31,9 @@ class TimeSlices:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Start without a call."""
         self._clock = clock
+        self.cpu_clock = time.thread_time
+        """The CPU seconds of the thread: what work costs, however busy the machine is."""
+        self._cpu_of_others = 0.0
         self._call: greenlet | None = None
         self._slice_ends = 0.0
         self._waiting: deque[Callable[[], None]] = deque()
@@ -43,6 +46,10 @@ class TimeSlices:
     def is_suspended(self) -> bool:
         """Return whether a call is suspended now."""
         return not self._free.is_set()
+
+    def work_seconds(self) -> float:
+        """Return the CPU seconds of the thread so far, without those while a call was suspended."""
+        return self.cpu_clock() - self._cpu_of_others
 
     def pause(self) -> None:
         """Suspend the call if its slice is used up; elsewhere than in a call, do nothing."""
@@ -86,9 +93,10 @@ class TimeSlices:
 
     async def _suspend(self) -> None:
         self._free.clear()
-        began = self._clock()
+        began, cpu_began = self._clock(), self.cpu_clock()
         await asyncio.sleep(0)
         self.suspended_seconds += self._clock() - began
+        self._cpu_of_others += self.cpu_clock() - cpu_began
 
     def _apply_waiting(self) -> None:
         while self._waiting:

@@ -1,4 +1,4 @@
-"""The time that attempts take, by unit and by namespace, and what follows for their order.
+"""The CPU time that attempts take, by unit and by namespace, and what follows for their order.
 
 1. **A unit rests** after an expensive attempt that placed nothing, for ``REST_PER_COST`` times as long as it took. So
    no unit takes more than five per cent of the loop, however often it changes.
@@ -14,7 +14,7 @@ from math import exp2, log2
 from cpg_scheduler.keys import UnitKey
 
 REST_PER_COST = 19.0
-MAX_SECONDS_WITHOUT_REST = 0.005
+MAX_SECONDS_WITHOUT_REST = 0.01
 """The part of an attempt that needs no rest; most attempts take less."""
 SECONDS_OF_FIRST_LAG = 0.25
 HALF_LIFE_SECONDS = 10.0

@@ -80,6 +80,7 @@ class Stage:
         """Start with these objects, of the CRD flavour; the scheduler acts in the namespaces, by default in all."""
         self.now = 0.0
         self.cache = ClusterCache(new_snapshot(), flavours, SCHEDULER_NAME, namespaces=namespaces)
+        self.cache.slices.cpu_clock = lambda: self.now
         self.metrics = SchedulerMetrics(SCHEDULER_NAME, lambda: 0.0)
         self.queue = SchedulingQueue(RequeueBackoff(), self.metrics.count_incoming)
         self.inbox = EventInbox()

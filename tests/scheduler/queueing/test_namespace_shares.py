@@ -53,7 +53,7 @@ def test_costly_attempts_use_up_the_share_and_the_burst(shared: SharesFixture) -
     shared.charge(unit, 0.004)
     shared.charge(unit, 1.9, placed=100)
     assert not shared.shares.must_wait(unit, 0.0)
-    shared.charge(unit, BURST_SECONDS + 0.105)
+    shared.charge(unit, BURST_SECONDS + 0.11)
     end = 0.1 / COSTLY_SHARE
     assert shared.shares.must_wait(unit, end - 0.1)
     assert shared.shares.next_time() == pytest.approx(end)
@@ -91,7 +91,7 @@ def test_a_recreated_unit_or_namespace_uses_the_same_share(shared: SharesFixture
 def test_waiting_units_are_released_one_by_one(shared: SharesFixture) -> None:
     """The most important first; those that are gone or active are skipped."""
     units = {name: shared.unit("dear", name, importance=name != "c") for name in "abcde"}
-    shared.charge(units["a"], BURST_SECONDS + 0.105)
+    shared.charge(units["a"], BURST_SECONDS + 0.11)
     for unit in [*units.values(), units["a"]]:
         assert shared.shares.must_wait(unit, 0.0)
     assert shared.released(1.0) == []
@@ -127,7 +127,7 @@ def test_no_unit_waits_for_more_than_five_minutes(shared: SharesFixture) -> None
     assert shared.shares.must_wait(unit, 299.0)
     assert not shared.shares.must_wait(unit, 301.0)
     assert rest_beside_others(99.0) == 300.0
-    assert rest_beside_others(0.105) == pytest.approx(50.0)
+    assert rest_beside_others(0.11) == pytest.approx(50.0)
 
 
 def test_few_namespaces_are_remembered(shared: SharesFixture) -> None:

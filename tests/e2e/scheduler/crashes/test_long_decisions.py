@@ -23,7 +23,21 @@ pytestmark = pytest.mark.e2e
 LEASE = {"leaseDuration": 6, "renewDeadline": 4.5, "retryPeriod": 0.5}
 """Seconds; the API server of a busy machine takes a part of them."""
 PODS, TERMS = 45, 800
-"""A decision takes about five seconds."""
+SLOW = """
+import sys, time
+from cpg_scheduler.time_slices import TimeSlices
+
+pause = TimeSlices.pause
+def spend(slices):
+    until = time.perf_counter() + 0.02
+    while slices._call is not None and time.perf_counter() < until:
+        pass
+    pause(slices)
+TimeSlices.pause = spend
+from cpg_scheduler.__main__ import main
+sys.exit(main())
+"""
+"""A scheduler each of whose steps takes 20 ms, so that a decision takes seconds on any machine."""
 MIN_SECONDS = 2.0
 MAX_PROBE_SECONDS = 1.5
 
@@ -71,7 +85,7 @@ def whole_attempts(leader: Replica) -> list[dict[str, Any]]:
 async def test_a_decision_that_is_longer_than_the_lease_ends_no_replica(testbed: "Testbed") -> None:
     """The lease is renewed in time, probes are answered, and another pod is bound right after."""
     options: dict[str, Any] = {"leaderElection": LEASE, "search": {"budget": 10_000}}
-    leader = testbed.start_replica(**options)
+    leader = testbed.start_replica(program=SLOW, **options)
     await testbed.wait_for_log(leader, "ready")
     standby = testbed.start_replica(**options)
     await testbed.wait_until(lambda: standby.get("/readyz")[0] == 200)

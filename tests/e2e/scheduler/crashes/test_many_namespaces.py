@@ -27,6 +27,7 @@ async def test_pods_in_the_first_and_the_last_of_130_namespaces_are_placed(
     await testbed.wait_until(lambda: replica.get("/readyz") == (200, "ok\n"))
     record_property("seconds until ready", round(time.monotonic() - began, 1))
     await testbed.create(testbed.pod("p"))
+    foreign = testbed.namespace
     for testbed.namespace in (NAMES[0], NAMES[-1]):
         began = time.monotonic()
         await testbed.create(*testbed.tree("tree"))
@@ -34,3 +35,5 @@ async def test_pods_in_the_first_and_the_last_of_130_namespaces_are_placed(
         record_property(f"seconds until bound in {testbed.namespace}", round(time.monotonic() - began, 1))
     pods = await testbed.list_objects(PODS, everywhere=True)
     assert sum(bool(one["spec"].get("nodeName")) for one in pods) == 32
+    for testbed.namespace in (foreign, NAMES[0], NAMES[-1]):
+        await testbed.clean_up()

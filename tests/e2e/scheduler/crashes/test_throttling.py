@@ -63,5 +63,5 @@ async def test_a_wait_of_a_day_is_cut_and_delays_no_other_write(testbed: "Testbe
     assert "huge" not in await testbed.condition_messages(PODS)
     await testbed.wait_until_bound(18)
     assert time.monotonic() - began >= MAX_WAIT
-    await testbed.wait_for_message("huge", "no room for it")
+    await testbed.wait_for_message("huge", "Insufficient cpu")
     assert throttle.left == {}
