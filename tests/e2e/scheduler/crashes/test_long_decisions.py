@@ -27,17 +27,21 @@ SLOW = """
 import sys, time
 from cpg_scheduler.time_slices import TimeSlices
 
-pause = TimeSlices.pause
+pause, left = TimeSlices.pause, 4.0
+
 def spend(slices):
-    until = time.perf_counter() + 0.02
-    while slices._call is not None and time.perf_counter() < until:
+    global left
+    until = time.perf_counter() + 0.002
+    while slices._call is not None and left > 0 and time.perf_counter() < until:
         pass
+    left -= 0.002
     pause(slices)
+
 TimeSlices.pause = spend
 from cpg_scheduler.__main__ import main
 sys.exit(main())
 """
-"""A scheduler each of whose steps takes 20 ms, so that a decision takes seconds on any machine."""
+"""A scheduler whose first steps of a search take 2 ms more each, so that a decision takes seconds on any machine."""
 MIN_SECONDS = 2.0
 MAX_PROBE_SECONDS = 1.5
 
