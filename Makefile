@@ -12,7 +12,7 @@ COVERING := tests/api tests/engine tests/scenarios
 SPEED := $(wildcard tests/*/test_speed.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lab-up lab-down test quick lint unit scenario e2e hooks images generate bench bench-peer crash soak
+.PHONY: help setup demo lab-up lab-down test quick lint unit scenario e2e workloads hooks images generate bench bench-peer crash soak
 .PHONY: lock clean
 
 help: ## list the targets
@@ -58,9 +58,13 @@ scenario: $(READY) ## play one scenario and print every decision with its reason
 
 e2e: $(READY) ## run the tests against real control planes, and the chart on real nodes if this machine can
 	@$(BIN)/cpg-lab build
-	@why=$$(sh tools/realnode.sh) && tests=e2e || tests="e2e and not realnode"; \
+	@why=$$(sh tools/realnode.sh) && tests="e2e and not workloads" || tests="e2e and not workloads and not realnode"; \
 	$(PYTEST) tests/e2e -m "$$tests" -n 3 --dist loadfile --no-loadscope-reorder && \
-	{ [ "$$tests" = e2e ] || echo "NOT RUN: the chart in containers (pytest -m realnode): $$why"; }
+	{ [ "$$tests" = "e2e and not workloads" ] || echo "NOT RUN: the chart in containers (pytest -m realnode): $$why"; }
+
+workloads: $(READY) ## run the tests with the real controllers of JobSet, LeaderWorkerSet, Ray, Kubeflow Trainer and Kueue
+	@$(BIN)/cpg-lab build --all
+	$(PYTEST) tests/e2e -m workloads
 
 hooks: $(READY) ## check every commit before it is made: style, types, imports, prose (.pre-commit-config.yaml)
 	$(BIN)/pre-commit install

@@ -4,6 +4,7 @@ Each process defines its own settings. This module reads them, and checks the se
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -37,6 +38,10 @@ class CommonSettings(Protocol):
     @property
     def listen(self) -> str:
         """The address of the probes."""
+
+    @property
+    def integrations(self) -> tuple[str, ...]:
+        """The kinds whose pods get groups without naming any."""
 
     @property
     def leader_election(self) -> LeaderElectionSettings:
@@ -89,6 +94,8 @@ def common_problems(settings: CommonSettings) -> Iterator[str]:
     problems = [name for name in settings.namespaces if not _NAMESPACE.fullmatch(name)]
     yield from (f"namespaces: {name!r} cannot be the name of a namespace" for name in problems)
     yield from address_problems("listen", settings.listen)
+    repeated = (name for name, count in Counter(settings.integrations).items() if count > 1)
+    yield from (f"integrations: {name!r} is there more than once" for name in repeated)
     try:
         settings.leader_election.lease_settings()
     except ValueError as error:

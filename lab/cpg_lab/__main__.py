@@ -10,8 +10,8 @@ from cpg_lab.errors import LabError
 from cpg_lab.labs import DEFAULT_NAME, Lab, LabReport
 from cpg_lab.nodes import NodePool
 from cpg_lab.progress import Display
-from cpg_lab.specs import COMPONENTS, NEWEST, ClusterSpec
-from cpg_lab.versions import BY_NAME
+from cpg_lab.specs import COMPONENTS, NEWEST, WORKLOADS, ClusterSpec
+from cpg_lab.versions import BY_NAME, PROGRAMS
 from cpg_lab.versions import COMPONENTS as VERSIONS
 
 _INTERRUPTED = 130
@@ -34,7 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def build(given: argparse.Namespace) -> int:
     """Build programs, and print where they are."""
-    for name, path in building.ensure(given.programs or BY_NAME).items():
+    names = given.programs or [each.name for each in PROGRAMS if given.all or not each.on_request]
+    for name, path in building.ensure(names).items():
         print(f"{name:<24} {path}")
     return 0
 
@@ -46,6 +47,7 @@ def up(given: argparse.Namespace) -> int:
         kubernetes=given.kubernetes,
         gates=given.gates,
         components=tuple(given.components),
+        workloads=tuple(given.workloads),
         nodes=tuple(NodePool.parse(text) for text in given.nodes),
         fsync=given.fsync,
         node_lifecycle=given.node_lifecycle,
@@ -126,7 +128,9 @@ def _parser() -> argparse.ArgumentParser:
         added.set_defaults(run=run)
         return added
 
-    command(build).add_argument("programs", nargs="*", metavar="PROGRAM", help=f"of {', '.join(BY_NAME)}")
+    building_some = command(build)
+    building_some.add_argument("programs", nargs="*", metavar="PROGRAM", help=f"of {', '.join(BY_NAME)}")
+    building_some.add_argument("--all", action="store_true", help="also those that only some clusters need")
     _add_up(command(up))
     stopping = command(down)
     _add_name(stopping)
@@ -153,6 +157,10 @@ def _add_name(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", default=DEFAULT_NAME, help=f"which lab (default: {DEFAULT_NAME})")
 
 
+def _parts(text: str) -> list[str]:
+    return [part for part in text.split(",") if part]
+
+
 def _add_up(parser: argparse.ArgumentParser) -> None:
     _add_name(parser)
     parser.add_argument("--kubernetes", default=NEWEST, choices=VERSIONS, help=f"version (default: {NEWEST})")
@@ -160,10 +168,13 @@ def _add_up(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--with",
         dest="components",
-        type=lambda text: [part for part in text.split(",") if part],
+        type=_parts,
         default=_DEFAULTS,
         metavar="LIST",
         help=f"components besides etcd and the API server, of {', '.join(COMPONENTS)} (default: {','.join(_DEFAULTS)})",
+    )
+    parser.add_argument(
+        "--workloads", type=_parts, default=(), metavar="LIST", help=f"workload controllers, of {', '.join(WORKLOADS)}"
     )
     parser.add_argument("--nodes", action="append", default=[], metavar="DESCRIPTION", help=_NODES_HELP)
     parser.add_argument("--fsync", action="store_true", help="let etcd wait for the disk")

@@ -64,13 +64,7 @@ class Cluster:
             certificates.issue(files.folder, now=now, service_ip=SERVICE_IP)
             self._plane = ControlPlane(self.spec, files, programs)
             self._plane.start()
-            self._access = Access(
-                url=self._plane.url("apiserver"),
-                ca_file=files.certificates.ca,
-                token=self._plane.token,
-                kubeconfig=files.kubeconfig,
-                kubectl_path=programs["kubectl"],
-            )
+            self._access = self._plane.access
             self.add_nodes(*self.spec.nodes)
         except BaseException as error:
             if isinstance(error, Exception):

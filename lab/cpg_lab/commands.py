@@ -59,9 +59,13 @@ class ClusterFiles:
         return self.folder / "kubeconfig"
 
     @property
-    def scheduler_config(self) -> Path:
-        """The configuration of kube-scheduler."""
-        return self.folder / "scheduler.yaml"
+    def webhook_certificate(self) -> Path:
+        """The folder of the certificate of webhooks. With the folder above as TMPDIR, it is the default of many."""
+        return self.folder / "k8s-webhook-server" / "serving-certs"
+
+    def config_of(self, component: str) -> Path:
+        """Return the configuration of one component, if it has any."""
+        return self.folder / f"{component}.yaml"
 
     def log(self, component: str) -> Path:
         """Return the log of one component."""
@@ -79,7 +83,7 @@ class CommandContext:
     spec: ClusterSpec
     files: ClusterFiles
     ports: Mapping[str, int]
-    """By component; etcd has a second one, `etcd-peer`."""
+    """By component; some have a second one, such as `etcd-peer`."""
     stages: Path
 
     def url(self, component: str, scheme: str = "https") -> str:
@@ -157,7 +161,7 @@ def scheduler(context: CommandContext) -> list[str]:
     """Return the arguments of kube-scheduler."""
     kubeconfig = context.files.kubeconfig_of("scheduler")
     return [
-        f"--config={context.files.scheduler_config}",
+        f"--config={context.files.config_of('scheduler')}",
         f"--authentication-kubeconfig={kubeconfig}",
         f"--authorization-kubeconfig={kubeconfig}",
         *_serving(context, "scheduler"),

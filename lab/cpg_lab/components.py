@@ -5,10 +5,12 @@ Components start in the order of the table. They stop in the reverse order, so t
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
-from cpg_lab import commands
+from cpg_lab import commands, workloads
 from cpg_lab.commands import CommandContext
 from cpg_lab.specs import ClusterSpec
+from cpg_lab.workloads import WorkloadController
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +25,24 @@ class ComponentKind:
     scheme: str = "https"
     user: str = ""
     groups: tuple[str, ...] = ()
+    config: Callable[[CommandContext], dict[str, object]] | None = None
+    """The contents of its configuration file."""
+    webhook: str = ""
+    """The path of a webhook that must answer as well, on the last of the ports."""
+
+
+def _workload(controller: WorkloadController) -> ComponentKind:
+    return ComponentKind(
+        name=controller.name,
+        command=partial(workloads.command, controller),
+        config=partial(workloads.configuration, controller) if controller.api_version else None,
+        health=("/readyz",),
+        webhook=controller.probe,
+        ports=tuple(filter(None, (controller.name, controller.webhook_port))),
+        scheme="http",
+        user=f"cpg-lab:{controller.name}",
+        groups=("system:masters",),
+    )
 
 
 ALL = (
@@ -47,6 +67,7 @@ ALL = (
         command=commands.scheduler,
         health=("/readyz",),
         ports=("scheduler",),
+        config=commands.scheduler_config,
         # Not an administrator: the same flow control applies to it as to ours.
         user="system:kube-scheduler",
     ),
@@ -59,6 +80,7 @@ ALL = (
         user="cpg-lab:kwok",
         groups=("system:masters",),
     ),
+    *map(_workload, workloads.ALL),
 )
 
 BY_NAME = {kind.name: kind for kind in ALL}
@@ -66,5 +88,4 @@ BY_NAME = {kind.name: kind for kind in ALL}
 
 def of_spec(spec: ClusterSpec) -> tuple[ComponentKind, ...]:
     """Return the components of a cluster, in order of starting."""
-    names = {"etcd", "apiserver", *spec.components}
-    return tuple(kind for kind in ALL if kind.name in names)
+    return tuple(kind for kind in ALL if kind.name in spec.started())

@@ -4,6 +4,7 @@ A component that dies while it starts is reported at once, by name and with the 
 One that lost its port to another process is started again on another port.
 """
 
+import os
 import secrets
 import time
 from collections.abc import Mapping
@@ -11,8 +12,8 @@ from pathlib import Path
 
 import yaml
 
-from cpg_lab import commands, components, folders, ports, probing
-from cpg_lab.access import write_kubeconfig
+from cpg_lab import components, folders, ports, probing, workloads
+from cpg_lab.access import Access, write_kubeconfig
 from cpg_lab.commands import ClusterFiles, CommandContext
 from cpg_lab.components import ComponentKind
 from cpg_lab.errors import StartError
@@ -53,18 +54,36 @@ class ControlPlane:
         """Return the URL of a component."""
         return self._context.url(component, self._kind(component).scheme)
 
+    @property
+    def access(self) -> Access:
+        """Address, authority and token of an administrator."""
+        return Access(
+            url=self.url("apiserver"),
+            ca_file=self.files.certificates.ca,
+            token=self.token,
+            kubeconfig=self.files.kubeconfig,
+            kubectl_path=self._programs["kubectl"],
+        )
+
     def start(self) -> None:
-        """Start etcd, then the API server, then all other components at once."""
+        """Start etcd, then the API server, then all other components at once, with the CRDs of workloads before."""
         self.files.logs.mkdir(parents=True, exist_ok=True)
         self._write_tokens()
         for name in ("etcd", "apiserver"):
             self.start_component(name)
         self._write_client_files()
+        controllers = workloads.of_names(self.names)
+        if controllers:
+            workloads.write_certificate(self.files.webhook_certificate, self.files.certificates)
+            workloads.install_crds(controllers, self.access, kubernetes=self._spec.kubernetes)
         rest = [kind for kind in self._kinds if kind.name not in self._processes]
         for kind in rest:
             self._launch(kind)
         for kind in rest:
             self._await_ready(kind, START_TIMEOUT)
+        for controller in controllers:
+            if controller.webhooks:
+                workloads.install_webhooks(controller, self.access, self._context.url(controller.webhook_port))
 
     def stop(self) -> None:
         """Stop all components: clients first, then the API server, then etcd."""
@@ -118,9 +137,14 @@ class ControlPlane:
     def _launch(self, kind: ComponentKind, *, fresh_ports: bool = False) -> None:
         if fresh_ports or kind.name not in self._processes:
             self._ports.update({port: ports.free_port() for port in kind.ports})
-        program = self._programs[self._spec.program(kind.name)]
+        if kind.config:
+            text = yaml.safe_dump(kind.config(self._context), sort_keys=False)
+            self.files.config_of(kind.name).write_text(text)
         self._processes[kind.name] = Process(
-            kind.name, [program, *kind.command(self._context)], log=self.files.log(kind.name)
+            kind.name,
+            [self._programs[self._spec.program(kind.name)], *kind.command(self._context)],
+            log=self.files.log(kind.name),
+            env={**os.environ, "TMPDIR": str(self.files.folder)},
         )
 
     def _await_ready(self, kind: ComponentKind, timeout: float) -> None:
@@ -140,10 +164,11 @@ class ControlPlane:
 
     def _unready_reason(self, kind: ComponentKind) -> str | None:
         """Return why a component is not ready. Another process may answer on a port that the component lost."""
-        for path in kind.health:
-            reason = probing.unready_reason(
-                self.url(kind.name), path, ca_file=self.files.certificates.ca, token=self.token
-            )
+        checks = [(self.url(kind.name), path) for path in kind.health]
+        if kind.webhook:
+            checks.append((self._context.url(kind.ports[-1]), kind.webhook))
+        for url, path in checks:
+            reason = probing.unready_reason(url, path, ca_file=self.files.certificates.ca, token=self.token)
             if reason is not None:
                 return reason
         return None if self._processes[kind.name].is_running else "it ended"
@@ -162,8 +187,6 @@ class ControlPlane:
         write_kubeconfig(self.files.kubeconfig, url=url, ca_file=authority, token=self.token)
         for name, token in self._tokens.items():
             write_kubeconfig(self.files.kubeconfig_of(name), url=url, ca_file=authority, token=token)
-        config = yaml.safe_dump(commands.scheduler_config(self._context), sort_keys=False)
-        self.files.scheduler_config.write_text(config)
 
 
 def _with_log(process: Process, what: str) -> str:

@@ -9,8 +9,10 @@ from cpg_lab.versions import COMPONENTS as PROGRAMS_OF
 
 Gates = Literal["default", "native"]
 Component = Literal["controller-manager", "scheduler", "kwok"]
+Workload = Literal["jobset", "lws", "trainer", "ray", "kueue"]
 
 COMPONENTS: tuple[Component, ...] = get_args(Component)
+WORKLOADS: tuple[Workload, ...] = get_args(Workload)
 NEWEST = "1.37"
 
 
@@ -23,6 +25,8 @@ class ClusterSpec:
     """`native` enables the alpha API of pod groups in every component."""
     components: tuple[Component, ...] = ()
     """`scheduler` is kube-scheduler, with which ours is compared."""
+    workloads: tuple[Workload, ...] = ()
+    """Workload controllers of other projects. The controller manager comes with them, and JobSet with the trainer."""
     nodes: tuple[NodePool, ...] = ()
     fsync: bool = False
     """Whether etcd syncs to disk; only a crash of the machine needs it."""
@@ -50,7 +54,16 @@ class ClusterSpec:
                 raise DescriptionError(f"no component {component}; there are {', '.join(COMPONENTS)}")
             if component not in there:
                 raise DescriptionError(f"the lab has no {component} of Kubernetes {self.kubernetes}")
+        for workload in self.workloads:
+            if workload not in WORKLOADS:
+                raise DescriptionError(f"no workload controller {workload}; there are {', '.join(WORKLOADS)}")
         check_names(self.nodes)
+
+    def started(self) -> tuple[str, ...]:
+        """Return the components that the cluster runs, with those that others need."""
+        needed = ("controller-manager",) if self.workloads else ()
+        jobset = ("jobset",) if "trainer" in self.workloads else ()
+        return tuple(dict.fromkeys(("etcd", "apiserver", *self.components, *needed, *jobset, *self.workloads)))
 
     def program(self, component: str) -> str:
         """Return the program of a component."""
@@ -58,4 +71,4 @@ class ClusterSpec:
 
     def programs(self) -> tuple[str, ...]:
         """Return the programs that the cluster needs, kubectl included."""
-        return (*map(self.program, ("etcd", "apiserver", *self.components)), "kubectl")
+        return (*map(self.program, self.started()), "kubectl")

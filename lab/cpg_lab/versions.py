@@ -26,6 +26,8 @@ class Program:
     module: Module
     version: str
     package: str
+    on_request: bool = False
+    """Whether it is built only when it is named, or when a cluster needs it."""
 
     @property
     def built_name(self) -> str:
@@ -46,6 +48,7 @@ _OLDEST = _kubernetes("1.30.14")
 _NODE = _kubernetes("1.34.4")
 _KWOK = Module("kwok")
 _PROMCHECK = Module("promcheck")
+_WORKLOADS = Module("workloads")
 _HELM = Module("helm", (("helm.sh/helm/v4/internal/version.version", "v4.3.1"),))
 
 PROGRAMS: Final = (
@@ -55,15 +58,35 @@ PROGRAMS: Final = (
     Program("kube-scheduler", _NEWEST, "1.37.1", "k8s.io/kubernetes/cmd/kube-scheduler"),
     Program("kubectl", _NEWEST, "1.37.1", "k8s.io/kubernetes/cmd/kubectl"),
     Program("kube-apiserver-1.30", _OLDEST, "1.30.14", "k8s.io/kubernetes/cmd/kube-apiserver"),
+    Program(
+        "kube-controller-manager-1.30",
+        _OLDEST,
+        "1.30.14",
+        "k8s.io/kubernetes/cmd/kube-controller-manager",
+        on_request=True,
+    ),
     # A kubelet may be three minors behind the API server; this one still supports cgroup v1 and older runtimes.
     Program("kubelet", _NODE, "1.34.4", "k8s.io/kubernetes/cmd/kubelet"),
     Program("kwok", _KWOK, "0.8.0", "sigs.k8s.io/kwok/cmd/kwok"),
     Program("helm", _HELM, "4.3.1", "helm.sh/helm/v4/cmd/helm"),
     # Our own: a few lines around the PromQL engine of a Prometheus of this version.
     Program("promcheck", _PROMCHECK, "0.315.0", "kube-cpg.lab/promcheck"),
+    Program("jobset", _WORKLOADS, "0.12.0", "sigs.k8s.io/jobset", on_request=True),
+    Program("lws", _WORKLOADS, "0.9.0", "sigs.k8s.io/lws/cmd", on_request=True),
+    Program(
+        "trainer",
+        _WORKLOADS,
+        "2.3.0",
+        "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager",
+        on_request=True,
+    ),
+    Program("ray", Module("kuberay"), "1.6.1", "github.com/ray-project/kuberay/ray-operator", on_request=True),
+    Program("kueue", Module("kueue"), "0.19.0", "sigs.k8s.io/kueue/cmd/kueue", on_request=True),
 )
 
 BY_NAME: Final = {program.name: program for program in PROGRAMS}
+
+_WORKLOAD_CONTROLLERS: Final = {name: name for name in ("jobset", "lws", "trainer", "ray", "kueue")}
 
 COMPONENTS: Final = {
     "1.37": {
@@ -72,7 +95,14 @@ COMPONENTS: Final = {
         "controller-manager": "kube-controller-manager",
         "scheduler": "kube-scheduler",
         "kwok": "kwok",
+        **_WORKLOAD_CONTROLLERS,
     },
-    "1.30": {"etcd": "etcd", "apiserver": "kube-apiserver-1.30", "kwok": "kwok"},
+    "1.30": {
+        "etcd": "etcd",
+        "apiserver": "kube-apiserver-1.30",
+        "controller-manager": "kube-controller-manager-1.30",
+        "kwok": "kwok",
+        **_WORKLOAD_CONTROLLERS,
+    },
 }
 """The Kubernetes versions of clusters, and the program of each component."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from cpg_api.integrations.registry import OWNERS, Integrations
 from cpg_client.connection import Connection
 from cpg_client.resources import Resource
 from cpg_client.session_health import SessionHealth
@@ -12,6 +13,7 @@ from cpg_operator.admission.review import Reviewer
 from cpg_operator.metrics import MetricsSnapshot, OperatorMetrics
 from cpg_operator.reconcile import Reconciler, StepRunner
 from cpg_operator.settings import Settings
+from cpg_operator.sources.owner_watches import OwnerWatches
 from cpg_operator.sources.reflectors import AnyReflector, ClusterAccess, Reflectors
 from cpg_operator.sources.rejections import Rejections
 from cpg_operator.sources.resync import Resync
@@ -43,6 +45,7 @@ class Components:
     writer: Writer
     events: WatchEvents
     reflectors: Sequence[AnyReflector]
+    owner_watches: OwnerWatches
     sweeper: Sweeper
     resync: Resync
     watch_health: SessionHealth
@@ -86,18 +89,13 @@ def build_components(
         metrics=metrics,
         in_flight=settings.writes_in_flight,
     )
-    steps = StepRunner(
-        view,
-        steps=STEPS,
-        states=states,
-        timing=timing,
-        partial_after=settings.partial_after,
-        scheduler_names=settings.scheduler_names(),
-    )
+    steps = _build_steps(view, states, settings=settings, timing=timing)
     reconciler = Reconciler(
         view, queue=queue, steps=steps, writer=writer, retries=retries, metrics=metrics, clock=clock
     )
     rejections = Rejections(metrics)
+    owners = [OWNERS[name] for name in settings.integrations]
+    integrations = Integrations(settings.scheduler_names(), settings.integrations)
     sweeper = Sweeper(connection, view, namespaces=namespaces, rejections=rejections)
     watched = product((one for served in kinds.values() for one in served.values()), namespaces or (None,))
     watch_health = SessionHealth(watched, clock)
@@ -108,7 +106,8 @@ def build_components(
         states=states,
         writer=writer,
         events=WatchEvents(view, expectations=expectations, rejections=rejections, metrics=metrics),
-        reflectors=tuple(Reflectors(connection, view, rejections).build(namespaces, access)),
+        reflectors=tuple(Reflectors(connection, view, rejections, integrations).build(namespaces, access)),
+        owner_watches=OwnerWatches(connection, view.owners, owners, namespaces=namespaces, rejections=rejections),
         sweeper=sweeper,
         resync=Resync(
             connection,
@@ -121,4 +120,15 @@ def build_components(
         ),
         watch_health=watch_health,
         reviewer=Reviewer(view, metrics),
+    )
+
+
+def _build_steps(view: ClusterView, states: TreeStates, *, settings: Settings, timing: Timing) -> StepRunner:
+    return StepRunner(
+        view,
+        steps=STEPS,
+        states=states,
+        timing=timing,
+        partial_after=settings.partial_after,
+        scheduler_names=settings.scheduler_names(),
     )

@@ -11,6 +11,8 @@ from typing import NoReturn
 import structlog
 from structlog.typing import FilteringBoundLogger
 
+from cpg_api.scheduling.compositepodgroup import CompositePodGroup
+from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.workload import Workload
 from cpg_client.timing import Timing
 from cpg_operator.context import Step, build_context
@@ -20,10 +22,13 @@ from cpg_operator.tree_states import TreeStates
 from cpg_operator.turns import MAX_SECONDS_PER_TURN
 from cpg_operator.view.cluster_view import ClusterView
 from cpg_operator.work_queue import WorkQueue
+from cpg_operator.workloads.adoption import adopt
 from cpg_operator.workloads.instantiation import instantiate
 from cpg_operator.writes import ObjectPart, StepResult, TreeKey, merge_writes
 from cpg_operator.writing.retries import RECONCILE_PART, PartFailure, RetryState
 from cpg_operator.writing.writer import Writer
+
+TREE_KINDS = frozenset({PodGroup.kind, CompositePodGroup.kind})
 
 
 class StepRunner:
@@ -49,8 +54,11 @@ class StepRunner:
         self._scheduler_names = scheduler_names
 
     def run(self, tree: TreeKey, failures: Mapping[ObjectPart, PartFailure]) -> Iterator[StepResult]:
-        """Yield what each step returns for a tree, or for a Workload: both are keys of one queue."""
+        """Yield what each step returns for a tree, a Workload or an owner: all are keys of one queue."""
         now = self._wall_clock()
+        if tree.anchor.kind not in TREE_KINDS and tree.anchor.kind != Workload.kind:
+            yield adopt(self._view, tree, self._scheduler_names)
+            return
         if tree.anchor.kind == Workload.kind:
             yield instantiate(self._view, tree, timestamp=timestamp(now), failures=failures)
             return

@@ -16,6 +16,7 @@ import structlog
 
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
+from cpg_api.integrations.registry import Integrations
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_client.connection import Connection
@@ -119,7 +120,7 @@ async def _reflect(
     """Start the reflectors, as soon as the API server can be asked for its kinds, and watch these."""
     settings, kinds = shell.settings, await discover(connection, shell.settings, shell.log)
     cache = ClusterCache(new_snapshot(settings.weights), kinds, settings.scheduler_name, namespaces=settings.namespaces)
-    cluster = ReflectedCluster(cache, kinds)
+    cluster = ReflectedCluster(cache, kinds, Integrations([settings.scheduler_name], settings.integrations))
     for reflector in reflectors(connection, cluster, shell.log):
         informers.start(reflector)
     shell.readiness.informers = informers

@@ -19,7 +19,8 @@ from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
 from cpg_api.core.priorityclass import PriorityClass
 from cpg_api.core.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
-from cpg_api.parsing import parse_object
+from cpg_api.integrations.registry import Integrations
+from cpg_api.parsing import Rejected, parse_object
 from cpg_api.scheduling.forest import Group, key_of
 from cpg_api.scheduling.workload import Workload
 from cpg_client import resources
@@ -57,10 +58,11 @@ class ChangeListener(Protocol):
 class ReflectedCluster:
     """The cache, the kinds it is filled from, and the listener that acts on its changes while this replica leads."""
 
-    def __init__(self, cache: ClusterCache, kinds: Kinds) -> None:
-        """Reflect these kinds of groups into this cache."""
+    def __init__(self, cache: ClusterCache, kinds: Kinds, integrations: Integrations) -> None:
+        """Reflect these kinds of groups into this cache, with the groups that follow from owners."""
         self.cache = cache
         self.kinds = kinds
+        self.integrations = integrations
         self._listener: ChangeListener | None = None
 
     @contextlib.contextmanager
@@ -171,7 +173,11 @@ def _reflector(
     def on_failure(error: ClientError, wait: float) -> None:
         log.warning("watch failed", kind=kind.__name__, error=str(error), retry_in=wait)
 
-    decode: Callable[[Raw, type[Any]], Any] = read_pod if kind is Pod else parse_object
+    def read_member(raw: Raw, kind: type[Pod]) -> Pod | Rejected:
+        found = read_pod(raw, kind)
+        return found if isinstance(found, Rejected) else cluster.integrations.with_group(found)
+
+    decode: Callable[[Raw, type[Any]], Any] = read_member if kind is Pod else parse_object
     kept = KEPT.get(kind, SLIM)
     source = Source[Any, Any](
         resource=resource, kind=kind, project=kept.project, decode=decode, reduce=kept.reduce, namespace=namespace

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, field
 
+from cpg_api.integrations.registry import DEFAULT_INTEGRATIONS, Integration
 from cpg_api.scheduling.names import SCHEDULER_NAME
 from cpg_client.flavours import Api
 from cpg_client.process import LeaderElectionSettings
@@ -50,6 +51,8 @@ class SchedulerSettings(Struct, frozen=True, forbid_unknown_fields=True, rename=
     """Where probes and metrics are served, as host:port; empty for nowhere."""
     debug_port: int = 10272
     """The port on 127.0.0.1 where the leader serves explanations and dumps; 0 for none."""
+    integrations: tuple[Integration, ...] = DEFAULT_INTEGRATIONS
+    """The kinds of owners whose pods get groups without naming any, the same ones in both processes."""
     backoff: RequeueBackoff = field(default_factory=RequeueBackoff)
     search: SearchSettings = field(default_factory=SearchSettings)
     weights: Weights = field(default_factory=Weights)

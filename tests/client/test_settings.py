@@ -15,6 +15,7 @@ class SomeSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="came
 
     namespaces: tuple[str, ...] = ()
     listen: str = "127.0.0.1:80"
+    integrations: tuple[str, ...] = ()
     leader_election: LeaderElectionSettings = field(default_factory=LeaderElectionSettings)
 
 
@@ -26,12 +27,13 @@ def some_problems(settings: SomeSettings) -> Iterator[str]:
 def test_every_problem_is_named_with_its_file(tmp_path: Path) -> None:
     """All at once; those of the command line without a file."""
     path = tmp_path / "settings.yaml"
-    path.write_text("namespaces: [A, b]\nlisten: here\nleaderElection: {retryPeriod: 99}\n")
+    path.write_text("namespaces: [A, b]\nlisten: here\nintegrations: [a, a]\nleaderElection: {retryPeriod: 99}\n")
     with pytest.raises(SettingsError) as caught:
         read_settings(path, SomeSettings, some_problems)
     assert [line.partition(": ")[2].partition(":")[0] for line in str(caught.value).splitlines()] == [
         "namespaces",
         "listen",
+        "integrations",
         "leaderElection",
     ]
     with pytest.raises(SettingsError, match=r"^listen: ':' is not host:port$"):

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from cpg_lab import commands, components
 from cpg_lab.commands import NATIVE_GATES, ClusterFiles, CommandContext
@@ -20,9 +21,11 @@ def context(spec: ClusterSpec) -> CommandContext:
 
 @pytest.mark.parametrize("kind", components.ALL, ids=lambda kind: kind.name)
 def test_components_listen_on_loopback_only(kind: ComponentKind) -> None:
-    """Each command line has its own ports on loopback, and no other address."""
-    command = " ".join(kind.command(context(ClusterSpec())))
-    listening = re.findall(r"--(?:listen|bind|server)-[a-z-]+=(?:https?://)?([^\s:]+)", command)
+    """Each command line or configuration has its own ports on loopback, and no other address."""
+    given = context(ClusterSpec())
+    command = " ".join(kind.command(given)) + (yaml.safe_dump(kind.config(given)) if kind.config else "")
+    listening = re.findall(r"--(?:listen|bind|server|health-probe-bind)-[a-z-]+=(?:https?://)?([^\s:]+)", command)
+    listening += re.findall(r"(?:healthProbeBindAddress|host): ([^\s:]+)", command)
     assert set(listening) <= {"127.0.0.1"}
     assert listening
     for port in kind.ports:

@@ -18,6 +18,14 @@ def test_the_table_is_complete() -> None:
     assert len(ports) == len(set(ports))
 
 
+def test_webhooks_are_checked_on_a_port_of_their_own() -> None:
+    """LeaderWorkerSet says that it is ready before it serves its webhooks."""
+    lws = components.BY_NAME["lws"]
+    assert lws.ports == ("lws", "lws-webhook")
+    assert lws.webhook.startswith("/validate-")
+    assert components.BY_NAME["ray"].ports == ("ray",)
+
+
 def test_kube_scheduler_is_not_an_administrator() -> None:
     """Administrators are exempt from flow control, to which ours is subject."""
     peer = components.BY_NAME["scheduler"]

@@ -1,5 +1,6 @@
 """Starting, checking and stopping components, with small programs instead of the real ones."""
 
+import datetime as dt
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cpg_lab import controlplane, probing
+from cpg_lab import certificates, controlplane, probing, workloads
 from cpg_lab.commands import ClusterFiles
 from cpg_lab.controlplane import ControlPlane
 from cpg_lab.errors import StartError
@@ -24,6 +25,25 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 http.server.HTTPServer(("127.0.0.1", int(port)), Handler).serve_forever()
 """
+CONTROLLER = """
+import http.server, os, pathlib, re, ssl, sys, threading, time
+config = pathlib.Path(next(part for part in sys.argv if part.startswith("--config=")).partition("=")[2]).read_text()
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path.startswith(("/readyz", "/validate-")) else 404)
+        self.end_headers()
+health = http.server.HTTPServer(("127.0.0.1", int(re.search(r"Address: 127.0.0.1:(\\d+)", config)[1])), Handler)
+threading.Thread(target=health.serve_forever, daemon=True).start()
+time.sleep(1)
+served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+folder = pathlib.Path(os.environ["TMPDIR"], "k8s-webhook-server", "serving-certs")
+served.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+hooks = http.server.HTTPServer(("127.0.0.1", int(re.search(r" port: (\\d+)", config)[1])), Handler)
+hooks.socket = served.wrap_socket(hooks.socket, server_side=True)
+print("serves its webhooks", flush=True)
+hooks.serve_forever()
+"""
+READY_CHECK = probing.unready_reason
 LOSES_PORT_ONCE = """
 import pathlib, sys
 mark = pathlib.Path(__file__).with_suffix(".mark")
@@ -94,6 +114,24 @@ def test_a_lost_port_is_replaced(plane: Make) -> None:
     running.start_component("etcd")
     assert running.processes["etcd"].is_running
     assert running.dead() == {}
+
+
+@pytest.mark.parametrize("before", ["", LOSES_PORT_ONCE], ids=["at once", "after a lost port"])
+def test_a_controller_is_ready_once_it_serves_its_webhooks(
+    before: str, tmp_path: Path, program: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With our certificate; after a lost port its configuration has new ones."""
+    monkeypatch.setattr(probing, "unready_reason", READY_CHECK)
+    now = dt.datetime.fromtimestamp(time.time(), dt.UTC)
+    files = ClusterFiles(tmp_path)
+    files.logs.mkdir()
+    workloads.write_certificate(files.webhook_certificate, certificates.issue(tmp_path, now=now, service_ip="10.0.0.1"))
+    running = ControlPlane(ClusterSpec(workloads=("lws",)), files, {"lws": program("lws", before + CONTROLLER)})
+    try:
+        running.start_component("lws")
+        assert "serves its webhooks" in running.processes["lws"].output()
+    finally:
+        running.stop()
 
 
 def test_losing_every_port_is_an_error(plane: Make) -> None:

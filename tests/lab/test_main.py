@@ -40,9 +40,14 @@ def test_up_passes_all_options_on(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     monkeypatch.setattr(Lab, "up", up)
     monkeypatch.setattr(Lab, "access", lambda _: ACCESS)
     command = ["up", "--name", "x", "--gates", "native", "--with", "scheduler,kwok", "--nodes", "2 nodes", "--fsync"]
+    command += ["--workloads", "jobset,lws"]
     assert cli.main(command) == 0
     expected = ClusterSpec(
-        gates="native", components=("scheduler", "kwok"), nodes=(NodePool.parse("2 nodes"),), fsync=True
+        gates="native",
+        components=("scheduler", "kwok"),
+        workloads=("jobset", "lws"),
+        nodes=(NodePool.parse("2 nodes"),),
+        fsync=True,
     )
     assert started == [("x", expected)]
     assert capsys.readouterr().out == "x runs: https://127.0.0.1:1\nexport KUBECONFIG=/lab/kubeconfig\n"
@@ -96,11 +101,15 @@ def test_an_interrupt_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
 
 def test_build_prints_paths(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of the named programs, or of all."""
+    """Of the named programs, or of those that most clusters need, or of all."""
     monkeypatch.setattr(building, "ensure", lambda names: {name: Path("/cache", name) for name in names})
     assert cli.main(["build", "kwok"]) == 0
     assert capsys.readouterr().out.split() == ["kwok", "/cache/kwok"]
     assert cli.main(["build"]) == 0
+    built = {line.split()[0] for line in capsys.readouterr().out.splitlines()}
+    assert {"etcd", "kube-apiserver-1.30", "kwok", "helm"} <= built
+    assert built.isdisjoint({"jobset", "lws", "trainer", "ray", "kueue", "kube-controller-manager-1.30"})
+    assert cli.main(["build", "--all"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == len(PROGRAMS)
 
 

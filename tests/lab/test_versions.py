@@ -40,7 +40,14 @@ def test_the_linker_sets_the_pinned_version(program: Program) -> None:
 
 def test_the_built_name_is_no_major_version(program: Program) -> None:
     """Go names a program after its package, without a major version at the end."""
-    expected = {"etcd": "server", "kube-apiserver-1.30": "kube-apiserver"}
+    expected = {
+        "etcd": "server",
+        "kube-apiserver-1.30": "kube-apiserver",
+        "kube-controller-manager-1.30": "kube-controller-manager",
+        "lws": "cmd",
+        "trainer": "trainer-controller-manager",
+        "ray": "ray-operator",
+    }
     assert program.built_name == expected.get(program.name, program.name)
 
 

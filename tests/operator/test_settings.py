@@ -56,6 +56,8 @@ def test_one_operator_may_serve_several_schedulers() -> None:
         ("writesInFlight: 0", "writesInFlight: must be at least 1"),
         ("namespaces: [Default]", "'Default' cannot be the name of a namespace"),
         ("listen: here", "'here' is not host:port"),
+        ("integrations: [job, deployment]", "integrations[1]: "),
+        ("integrations: [job, jobset, job]", "integrations: 'job' is there more than once"),
         ("listen: 'x:99999'", "'x:99999' is not host:port"),
         ("leaderElection: {retryPeriod: 9}", "leaderElection: "),
         ("a: [", "settings.yaml"),

@@ -41,6 +41,7 @@ def test_settings_of_a_file_override_the_defaults(tmp_path: Path) -> None:
         ("bindsInFlight: 0\nsearch: {budget: -1}\n", ["search.budget: must not be negative", "bindsInFlight"]),
         ("schedulerName: ''\n", ["schedulerName: must not be empty"]),
         ("namespaces: [a, B_b]\n", ["namespaces: 'B_b' cannot be the name of a namespace"]),
+        ("integrations: [job, job]\n", ["integrations: 'job' is there more than once"]),
         ("listen: nowhere\n", ["listen: 'nowhere' is not host:port"]),
         ("a: [\n", ["settings.yaml"]),
         ("- a list\n", ["settings.yaml"]),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from cpg_api.core.pod import Pod
+from cpg_api.integrations.registry import Integrations
 from cpg_client.stores import Added
 from cpg_engine.testing.builders import node, pod
 from cpg_scheduler import time_slices
@@ -137,7 +138,7 @@ async def test_a_pause_elsewhere_does_nothing(slices: TimeSlices) -> None:
 def put_by_watch(cache: ClusterCache) -> Callable[[Pod], None]:
     """Return a function that reports a new pod as the reflector of pods does."""
     nothing = cast("Connection", None)
-    found = reflectors(nothing, ReflectedCluster(cache, {}), cast("FilteringBoundLogger", None))
+    found = reflectors(nothing, ReflectedCluster(cache, {}, Integrations([], [])), cast("FilteringBoundLogger", None))
     (reflector,) = (one for one in found if one.source.kind is Pod)
     return lambda target: reflector._on_change(Added(target.metadata.key, target))
 

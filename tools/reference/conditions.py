@@ -166,7 +166,7 @@ def _events() -> str:
 
 
 def _annotations() -> str:
-    ours = ("POD_GROUP_LABEL", "FINALIZER", "INSTANTIATE", "INSTANTIATED")
+    ours = ("POD_GROUP_LABEL", "FINALIZER", "INSTANTIATE", "INSTANTIATED", "DERIVED_FROM", "ADOPT", "GANG")
     listed = [*(Name(names, name) for name in ours), Name(partial_release, "RELEASE_ANNOTATION")]
     rows = "".join(f"| `{name.value}` | {name.about} |\n" for name in listed)
     return f"\n## Labels, annotations and the finalizer\n\n| name | meaning |\n| --- | --- |\n{rows}"

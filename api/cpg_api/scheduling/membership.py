@@ -4,6 +4,8 @@ There are three places for its name, because none works everywhere. API servers 
 field silently, and a label holds 63 characters while the name of a group may have 253. Two places may agree; a field
 and a label together are the portable way. Two places that disagree are a problem: the pod belongs to no group then, and
 must not be scheduled as a single pod either.
+
+A pod that names no group may have one that follows from its owner.
 """
 
 import re
@@ -20,6 +22,7 @@ from cpg_api.schema import DNS_SUBDOMAIN, MAX_SUBDOMAIN
 NATIVE_PATH = "spec.schedulingGroup.podGroupName"
 LABEL_PATH = f"metadata.labels[{POD_GROUP_LABEL}]"
 ANNOTATION_PATH = f"metadata.annotations[{POD_GROUP_LABEL}]"
+DERIVED_PATH = "metadata.ownerReferences"
 
 _SUBDOMAIN = re.compile(DNS_SUBDOMAIN)
 
@@ -54,7 +57,7 @@ def membership(pod: Pod) -> Membership:
     """Return the membership of a pod. Where several places agree, ``found_at`` is the native field first."""
     named = group_names(pod)
     if not named:
-        return NO_GROUP
+        return Membership(pod.derived_group, DERIVED_PATH) if pod.derived_group else NO_GROUP
     first_path, first = named[0]
     for path, name in named:
         if not _is_subdomain(name):

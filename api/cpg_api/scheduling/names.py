@@ -14,8 +14,18 @@ FINALIZER = f"{GROUP}/group-protection"
 INSTANTIATE = f"{GROUP}/instantiate"
 """The annotation by which a Workload asks, with ``true``, for the groups of all its templates."""
 
+DERIVED_FROM = f"{GROUP}/derived-from"
+"""On a Workload that the operator makes for an owner, such as ``JobSet/train``. Dots join the names of its groups, as
+pods derive them."""
+
 INSTANTIATED = f"{GROUP}/instantiated"
 """The annotation that reports whether it has them, on Workloads of the built-in API, which have no status."""
+
+ADOPT = f"{GROUP}/adopt"
+"""On a pod template, as a label or an annotation: ``false`` keeps pods out of the groups of their owner."""
+
+GANG = f"{GROUP}/gang"
+"""On the pod template of a Job that is not Indexed, as a label or an annotation: ``true`` makes its pods a gang."""
 
 SCHEDULER_NAME = "cpg-scheduler"
 
@@ -79,6 +89,9 @@ EVENT_OVER_COMMITTED = "OverCommitted"
 
 EVENT_VALID = "Valid"
 """On a group: its tree is no longer invalid."""
+
+EVENT_NOT_ADOPTED = "TreeNotMade"
+"""On an owner such as a JobSet: what prevents its tree, or keeps the tree from being as the owner says."""
 
 EVENT_RELEASED = "Released"
 """On the root of a tree: a partial gang held nodes for as long as its annotation allows, and its pods were deleted. On

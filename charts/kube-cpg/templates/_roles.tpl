@@ -1,5 +1,5 @@
 {{- /*
-The rights of a process: the lists in files/roles, and its lease. Takes a dict of root and part; `lease` if it has one;
+The rights of a process: the lists in files/roles, for the operator also those of its integrations, and its lease. Takes a dict of root and part; `lease` if it has one;
 `annotations` if it belongs to a hook.
 */ -}}
 {{- define "kube-cpg.roles" -}}
@@ -8,12 +8,19 @@ The rights of a process: the lists in files/roles, and its lease. Takes a dict o
 {{- $own := include "kube-cpg.part" . -}}
 {{- $everywhere := printf "%s:%s" .root.Release.Namespace $own -}}
 {{- $cluster := $rules.cluster | default list -}}
+{{- $granted := $rules.granted -}}
+{{- if and (eq .part "operator") .root.Values.integrations -}}
+{{- $lists := .root.Files.Get "files/roles/integrations.yaml" | fromYaml -}}
+{{- range prepend .root.Values.integrations "any" -}}
+{{- $granted = concat $granted (get $lists .) -}}
+{{- end -}}
+{{- end -}}
 {{- if not $namespaces -}}
-{{- $cluster = concat $cluster ($rules.whole | default list) $rules.granted -}}
+{{- $cluster = concat $cluster ($rules.whole | default list) $granted -}}
 {{- end -}}
 {{- include "kube-cpg.grant" (merge (dict "name" $everywhere "namespace" "" "rules" $cluster) .) }}
 {{- range $namespaces }}
-{{- include "kube-cpg.grant" (merge (dict "name" (printf "%s-objects" $own) "namespace" . "rules" $rules.granted) $) }}
+{{- include "kube-cpg.grant" (merge (dict "name" (printf "%s-objects" $own) "namespace" . "rules" $granted) $) }}
 {{- end }}
 {{- if and $rules.default $namespaces (not (has "default" $namespaces)) }}
 {{- include "kube-cpg.grant" (merge (dict "name" (printf "%s-objects" $own) "namespace" "default" "rules" $rules.default) .) }}

@@ -10,6 +10,7 @@ from structlog.typing import FilteringBoundLogger
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
 from cpg_api.core.priorityclass import PriorityClass
+from cpg_api.integrations.registry import Integrations
 from cpg_api.parsing import Rejected
 from cpg_client.connection import Connection
 from cpg_client.errors import ApiError, ClientError
@@ -52,20 +53,26 @@ async def _may_list(connection: Connection, resource: Resource) -> bool:
 class Reflectors:
     """Builds the reflectors that fill the view."""
 
-    def __init__(self, connection: Connection, view: ClusterView, rejections: Rejections) -> None:
+    def __init__(
+        self, connection: Connection, view: ClusterView, rejections: Rejections, integrations: Integrations
+    ) -> None:
         """Watch nothing yet."""
         self._connection = connection
         self._view = view
         self._rejections = rejections
+        self._integrations = integrations
 
     def build(self, namespaces: Sequence[str], access: ClusterAccess) -> Iterator[AnyReflector]:
         """Yield a reflector of pods for each namespace, or for all, and those of the cluster-wide objects."""
         for namespace in namespaces or (None,):
-            yield self._reflector(PODS, Pod, slim_pod, self._view.on_pod, namespace=namespace)
+            yield self._reflector(PODS, Pod, self._read_pod, self._view.on_pod, namespace=namespace)
         if access.nodes:
             yield self._reflector(NODES, Node, slim_node, self._view.on_node)
         if access.priority_classes:
             yield self._reflector(PRIORITY_CLASSES, PriorityClass, keep_whole, self._view.on_class)
+
+    def _read_pod(self, pod: Pod) -> Pod:
+        return slim_pod(self._integrations.with_group(pod))
 
     def _reflector(
         self,

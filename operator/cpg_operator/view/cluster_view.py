@@ -21,10 +21,12 @@ from cpg_api.scheduling.membership import membership
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.priority import PriorityClasses
 from cpg_api.scheduling.workload import Workload
+from cpg_client.flavours import CRD
 from cpg_client.resources import Resource
 from cpg_client.stores import Added, Change, Deleted, Modified
 from cpg_operator.view.differences import has_foreign_change, has_unexpected_status, has_user_change, is_newer
 from cpg_operator.view.members import MemberIndex
+from cpg_operator.view.owner_index import OwnerIndex
 from cpg_operator.view.projections import slim_managed
 from cpg_operator.view.tree_index import ManagedObject, TreeIndex
 from cpg_operator.view.unread import UnreadNamespaces
@@ -60,6 +62,7 @@ class ClusterView:
         self._members = MemberIndex()
         self._classes: dict[str, PriorityClass] = {}
         self._deleted: set[str] = set()
+        self.owners = OwnerIndex(self._add_owner)
 
     @property
     def classes(self) -> PriorityClasses:
@@ -124,6 +127,8 @@ class ClusterView:
         if known is not None and known.metadata.uid != found.metadata.uid:
             self._deleted.add(known.metadata.uid)
         self._add(self._trees.put(flavour, found))
+        if isinstance(found, Workload):
+            self.owners.on_workload(found)
         return True
 
     def take_answer(self, flavour: str, write: Write, answer: bytes) -> bool:
@@ -174,6 +179,8 @@ class ClusterView:
         if known is None or known.metadata.uid != found.metadata.uid:
             return False
         self._add(self._trees.remove(flavour, found))
+        if isinstance(found, Workload):
+            self.owners.on_workload(found)
         return True
 
     def track_deletions(self) -> None:
@@ -219,6 +226,11 @@ class ClusterView:
             self._classes.pop(old.metadata.name, None)
         names = {found.metadata.name for found in (old, new) if found is not None}
         self._add(self._trees.affected_by_classes(names))
+
+    def _add_owner(self, owner: GroupKey) -> None:
+        """Add an owner to the queue; its Workload is of our flavour where that is served."""
+        if self.kinds:
+            self._queue.add(TreeKey(CRD if CRD in self.kinds else next(iter(self.kinds)), owner))
 
     def _add(self, keys: Iterable[TreeKey]) -> None:
         for key in keys:

@@ -2,17 +2,20 @@
 
 from typing import TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod, PodSpec, PodStatus
+from cpg_api.integrations import jobset, leaderworkerset
 from cpg_api.meta import ObjectMeta
 from cpg_api.scheduling.membership import membership_entries
-from cpg_api.scheduling.names import INSTANTIATE, INSTANTIATED
+from cpg_api.scheduling.names import DERIVED_FROM, GROUP, INSTANTIATE, INSTANTIATED
 from cpg_api.scheduling.partial_release import RELEASE_ANNOTATION
 from cpg_operator.view.tree_index import ManagedObject
 
 M = TypeVar("M", bound=ManagedObject)
+S = TypeVar("S", bound=Struct)
 
 
 def slim_pod(pod: Pod) -> Pod:
@@ -35,6 +38,7 @@ def slim_pod(pod: Pod) -> Pod:
             preemption_policy=spec.preemption_policy,
         ),
         status=PodStatus(phase=pod.status.phase),
+        derived_group=pod.derived_group,
     )
 
 
@@ -43,7 +47,7 @@ def slim_node(node: Node) -> Node:
     return Node(metadata=ObjectMeta(name=node.metadata.name, uid=node.metadata.uid, labels=node.metadata.labels))
 
 
-READ_ANNOTATIONS = frozenset({INSTANTIATE, INSTANTIATED, RELEASE_ANNOTATION})
+READ_ANNOTATIONS = frozenset({DERIVED_FROM, INSTANTIATE, INSTANTIATED, RELEASE_ANNOTATION})
 
 
 def slim_managed(found: M) -> M:
@@ -55,4 +59,17 @@ def slim_managed(found: M) -> M:
         annotations={name: value for name, value in meta.annotations.items() if name in READ_ANNOTATIONS},
         owner_references=tuple(owner for owner in meta.owner_references if owner.controller),
     )
+    return replace(found, metadata=kept)
+
+
+OWNER_ANNOTATIONS = (f"{GROUP}/", jobset.EXCLUSIVE_TOPOLOGY, *leaderworkerset.TOPOLOGIES)
+"""What the names of the annotations begin with that shape the tree of an owner."""
+
+
+def slim_owner(found: S) -> S:
+    """Return an owner with the metadata that its tree depends on."""
+    meta: ObjectMeta = found.metadata  # type: ignore[attr-defined] # every kind has it
+    annotations = {name: value for name, value in meta.annotations.items() if name.startswith(OWNER_ANNOTATIONS)}
+    owners = tuple(owner for owner in meta.owner_references if owner.controller)
+    kept = replace(meta, labels={}, annotations=annotations, owner_references=owners)
     return replace(found, metadata=kept)

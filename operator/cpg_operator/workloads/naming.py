@@ -27,6 +27,11 @@ def group_name(workload: str, template: str, numbers: Iterable[int], *, ambiguou
     return f"{whole[: MAX_LABEL - _HASH_DIGITS - 1].rstrip('-.')}-{digest}"
 
 
+def derived_name(workload: str, template: str, numbers: Iterable[int]) -> str:
+    """Return the name of a group that pods derive from their owner. No part has a dot, so it is never ambiguous."""
+    return ".".join((workload, template, *map(str, numbers)))
+
+
 def ambiguous_templates(names: Collection[str]) -> frozenset[str]:
     """Return the templates that get the name of another template by appending some numbers."""
     return frozenset(

@@ -15,14 +15,14 @@ from msgspec.structs import replace
 from cpg_api.meta import ObjectMeta, OwnerReference
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup, CompositePodGroupSpec
 from cpg_api.scheduling.forest import Group, GroupKey, key_of, parent_of
-from cpg_api.scheduling.names import FINALIZER
+from cpg_api.scheduling.names import DERIVED_FROM, FINALIZER
 from cpg_api.scheduling.podgroup import PodGroup, PodGroupSpec
 from cpg_api.scheduling.policies import WorkloadReference
 from cpg_api.scheduling.protection import needs_our_finalizer
 from cpg_api.scheduling.templates import walk_templates
 from cpg_api.scheduling.workload import CompositePodGroupTemplate, PodGroupTemplate, Workload
 from cpg_operator.view.tree_index import owns
-from cpg_operator.workloads.naming import ambiguous_templates, group_name
+from cpg_operator.workloads.naming import ambiguous_templates, derived_name, group_name
 
 MAX_GROUPS = 5000
 """Per Workload: replicas multiply from level to level, and a mistyped digit must not fill a cluster."""
@@ -170,14 +170,18 @@ def desired_groups(workload: Workload, *, api_version: str, native: bool) -> Ite
     """Yield the groups that a Workload asks for, parents before children."""
     places = list(walk_templates(workload))
     ambiguous = ambiguous_templates({place.template.name for place in places})
+    is_derived = DERIVED_FROM in workload.metadata.annotations
     made: dict[str | None, list[tuple[str | None, tuple[int, ...]]]] = {None: [(None, ())]}
     for place in places:
         template = place.template
         mine = made[template.name] = []
         for parent, above in made[place.parent]:
             for numbers in _numbered(above, template):
-                is_ambiguous = bool(numbers) and template.name in ambiguous
-                name = group_name(workload.metadata.name, template.name, numbers, ambiguous=is_ambiguous)
+                if is_derived:
+                    name = derived_name(workload.metadata.name, template.name, numbers)
+                else:
+                    is_ambiguous = bool(numbers) and template.name in ambiguous
+                    name = group_name(workload.metadata.name, template.name, numbers, ambiguous=is_ambiguous)
                 mine.append((name, numbers))
                 yield _group(template, _metadata(workload, name, api_version), parent, native=native)
 

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 import yaml
 
+from cpg_api.integrations.registry import RULES
 from cpg_client.connection import MERGE_PATCH, Connection
 from cpg_client.endpoint import Credentials
 from cpg_client.errors import ApiError
@@ -29,6 +30,8 @@ ROOT = Path(__file__).parents[3]
 ROLES = ROOT / "charts" / "kube-cpg" / "files" / "roles"
 NEEDS = Path(__file__).with_name("needs.yaml")
 PARTS = ("scheduler", "operator", "release")
+INTEGRATIONS = ("jobset", "leaderworkerset", "raycluster", "job")
+"""Those of the release that is limited; the other one has the default, which is none."""
 LIMITED, OURS, ANOTHER = "limited", ("left", "right"), "another"
 """A release limited to two namespaces, and a namespace outside them."""
 
@@ -63,6 +66,7 @@ class Account(NamedTuple):
     release: str = "kube-cpg"
     namespaces: tuple[str, ...] = ()
     api: str = "auto"
+    integrations: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -72,6 +76,9 @@ class Account(NamedTuple):
     def rights(self, namespace: str) -> set[Right]:
         """Return its rights in a namespace by its list, or in the whole cluster without one."""
         lists: Plain = yaml.safe_load((ROLES / f"{self.part}.yaml").read_text())
+        if self.part == "operator" and self.integrations:
+            further: Plain = yaml.safe_load((ROLES / "integrations.yaml").read_text())
+            lists["granted"] += [rule for name in ("any", *self.integrations) for rule in further[name]]
         sections = ["cluster"]
         if not self.namespaces:
             sections += ["whole", "granted"]
@@ -95,7 +102,7 @@ class Account(NamedTuple):
 
 
 EVERYWHERE = tuple(Account(part) for part in PARTS)
-NARROW = tuple(Account(part, LIMITED, OURS, "crd") for part in PARTS)
+NARROW = tuple(Account(part, LIMITED, OURS, "crd", INTEGRATIONS) for part in PARTS)
 
 
 class RightsReview:
@@ -162,7 +169,7 @@ def cluster(install: Installer) -> Iterator[Cluster]:
         for name in (*OURS, ANOTHER):
             running.kubectl("create", "namespace", name)
         install(running, {})
-        install(running, {"namespaces": OURS, "api": "crd"}, LIMITED)
+        install(running, {"namespaces": OURS, "api": "crd", "integrations": INTEGRATIONS}, LIMITED)
         running.kubectl("create", "serviceaccount", "kube-cpg-without-rights", "-n", LIMITED)
         yield running
 
@@ -236,6 +243,15 @@ def test_every_right_is_needed_by_a_test(account: Account) -> None:
     for test in {test for test, _ in found}:
         file, name = test.split("::")
         assert f"def {name}(" in (ROOT / file).read_text(), test
+
+
+def test_every_right_of_an_integration_is_needed_by_a_test() -> None:
+    """needs.yaml names them apart, because the operator has them only with the value."""
+    with_all = Account("operator", integrations=INTEGRATIONS).rights("")
+    found = {right for _, right in needed("operator")} | {right for _, right in needed("integrations")}
+    assert found == with_all
+    rights = yaml.safe_load((ROLES / "integrations.yaml").read_text())
+    assert set(rights) == {"any", *RULES} == {"any", *INTEGRATIONS}
 
 
 async def test_other_leases_are_refused(review: RightsReview) -> None:

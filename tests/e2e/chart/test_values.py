@@ -32,6 +32,7 @@ OTHERWISE: Plain = {
     "digest": f"sha256:{'7' * 64}",
     "env": [{"name": "X", "value": "x"}],
     "for": "7m",
+    "integrations": ["job"],
     "interval": "7s",
     "issuerRef": {"name": "x"},
     "logLevel": "debug",

@@ -4,6 +4,8 @@ from typing import cast
 
 import pytest
 
+from cpg_api.integrations.registry import RULES, Integrations
+from cpg_api.scheduling.names import SCHEDULER_NAME
 from cpg_client.connection import Connection
 from cpg_client.errors import ApiError
 from cpg_client.flavours import KINDS
@@ -39,7 +41,7 @@ def connection(**refused: int) -> Connection:
 
 def reflectors(fixture: ViewFixture) -> Reflectors:
     """Return what builds the reflectors of a view."""
-    return Reflectors(connection(), fixture.view, Rejections(OperatorMetrics()))
+    return Reflectors(connection(), fixture.view, Rejections(OperatorMetrics()), Integrations([SCHEDULER_NAME], RULES))
 
 
 async def test_with_all_rights_everything_is_reflected() -> None:

@@ -1,0 +1,98 @@
+"""RayCluster: a gang of its head and its worker groups.
+
+A group that is autoscaled has the least number of its workers as its minimum, and others join it. So does a group of
+hosts that form one replica, whose workers come and go together.
+"""
+
+from cpg_api.core.pod import Pod
+from cpg_api.integrations.naming import Parts, checked
+from cpg_api.integrations.owners import MemberTemplate
+from cpg_api.integrations.policy import OwnerPolicy
+from cpg_api.integrations.trees import MAX_PARTS, Child, Naming, OwnerKind, Shape, gang, leaf
+from cpg_api.meta import ObjectMeta, OwnerReference
+from cpg_api.scheduling.workload import WorkloadSpec
+from cpg_api.structs import ApiStruct
+
+PREFIX = "raycluster"
+CLUSTER, GROUP = "ray.io/cluster", "ray.io/group"
+HEAD = "headgroup"
+"""The group label of the head."""
+
+
+class HeadGroup(ApiStruct, frozen=True):
+    """The head."""
+
+    template: MemberTemplate = MemberTemplate()
+
+
+class WorkerGroup(ApiStruct, frozen=True):
+    """Equal workers; several hosts can form one replica."""
+
+    group_name: str = ""
+    replicas: int | None = None
+    min_replicas: int = 0
+    num_of_hosts: int = 1
+    suspend: bool = False
+    template: MemberTemplate = MemberTemplate()
+
+    def minimum(self, *, autoscales: bool) -> int:
+        """Return how many pods the cluster starts with."""
+        least = 0 if self.suspend else self.min_replicas
+        replicas = least if autoscales or self.suspend or self.replicas is None else max(self.replicas, least)
+        return replicas * max(self.num_of_hosts, 1)
+
+
+class RayClusterSpec(ApiStruct, frozen=True):
+    """The head and the worker groups."""
+
+    head_group_spec: HeadGroup = HeadGroup()
+    worker_group_specs: tuple[WorkerGroup, ...] | None = None
+    enable_in_tree_autoscaling: bool = False
+    suspend: bool = False
+
+
+class RayCluster(ApiStruct, frozen=True):
+    """The fields of a RayCluster that decide about its tree."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: RayClusterSpec = RayClusterSpec()
+
+
+def derive(pod: Pod, controller: OwnerReference) -> Parts | None:
+    """Return the parts for the head or a worker; the submitter of a RayJob carries no label of Ray."""
+    labels = pod.metadata.labels
+    parts = checked(PREFIX, labels.get(CLUSTER), labels.get(GROUP))
+    return parts if parts is not None and controller.name == parts[1] else None
+
+
+def shape(owner: RayCluster, policy: OwnerPolicy, schedulers: frozenset[str]) -> Shape:
+    """Return the templates of a RayCluster's tree; groups whose pods are not ours are left out."""
+    spec = owner.spec
+    if spec.suspend:
+        return Shape()
+    autoscales, workers = spec.enable_in_tree_autoscaling, spec.worker_group_specs or ()
+    sizes = [(one.group_name, one.minimum(autoscales=autoscales), one.template) for one in workers]
+    sizes.insert(0, (HEAD, 1, spec.head_group_spec.template))
+    ours = [(name, size, template) for name, size, template in sizes if template.is_ours(schedulers)]
+    classes = {template.spec.priority_class_name for _, _, template in ours}
+    if not ours:
+        return Shape()
+    if len(classes) > 1:
+        return Shape(problems=(f"its groups have different priority classes: {', '.join(sorted(classes))}",))
+    if len(ours) > MAX_PARTS:
+        return Shape(problems=(f"it has {len(ours)} groups of pods, and a tree may have {MAX_PARTS}",))
+    (priority_class,) = classes
+    children = []
+    for name, size, _ in ours:
+        minimum = (policy.min_count or size) if name != HEAD else size
+        template = leaf(
+            name, max(minimum, 1), constraints=policy.replica, mode=policy.mode, priority_class=priority_class
+        )
+        children.append(Child(template, int(size > 0)))
+    naming = Naming([name for name, _, _ in ours])
+    root = naming.free("root")
+    top = gang(root, children, naming, minimum=policy.min_groups, constraints=policy.whole, mode=policy.mode)
+    return Shape(WorkloadSpec(composite_pod_group_templates=(top,)))
+
+
+KIND = OwnerKind(PREFIX, "ray.io", ("v1",), "rayclusters", "RayCluster", RayCluster, shape)
