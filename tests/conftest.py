@@ -26,6 +26,7 @@ LONGEST = (
     "tests/e2e/api",
     "tests/e2e/test_lab.py",
     "tests/e2e/operator/crashes/test_kills.py",
+    "tests/e2e/operator/crashes/test_memory.py",
     "tests/e2e/scheduler/crashes/test_evictions.py",
 )
 """Scopes that take a minute or more, the longest first. They run first, so that no worker ends with one alone."""
