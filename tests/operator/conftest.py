@@ -36,7 +36,7 @@ class FakeApi:
         self.requests: list[tuple[str, str]] = []
         self._watches: dict[asyncio.Queue[bytes], str] = {}
         self._history: list[tuple[int, str, bytes]] = []
-        self._versions = itertools.count(1)
+        self._versions = itertools.count(1000)
         self._lease: PlainObject | None = None
         self._loop = asyncio.new_event_loop()
         self._runner: web.AppRunner | None = None
