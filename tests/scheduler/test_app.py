@@ -86,10 +86,14 @@ class AppFixture:
         """Return the changes of statuses so far."""
         return [write for write in self.api.writes if write.method == "PATCH" and write.path.endswith("/status")]
 
-    async def sent(self) -> list[str]:
-        """Return the paths of the writes after a while, without events."""
-        await asyncio.sleep(0.1)
-        return sorted(write.path for write in self.api.writes if "events" not in write.path)
+    async def sent(self, at_least: int = 0) -> list[str]:
+        """Return the paths of the writes after a while, and not before so many of them; without events."""
+        async with asyncio.timeout(20):
+            while True:
+                await asyncio.sleep(0.1)
+                found = sorted(write.path for write in self.api.writes if "events" not in write.path)
+                if len(found) >= at_least:
+                    return found
 
 
 async def test_a_standby_fills_its_cache_and_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,9 +106,9 @@ async def test_a_standby_fills_its_cache_and_writes_nothing(monkeypatch: pytest.
         assert await fixture.sent() == []
         leading = asyncio.create_task(work())
         bound = [f"/api/v1/namespaces/default/pods/{name}/binding" for name in "abc"]
-        assert await fixture.sent() == bound[:2]
+        assert await fixture.sent(2) == bound[:2]
         fixture.put(pod("c", cpu=1))
-        assert await fixture.sent() == bound
+        assert await fixture.sent(len(bound)) == bound
         fixture.shell.stopping.set()
         async with asyncio.timeout(5):
             await leading
@@ -131,7 +135,7 @@ async def test_a_standby_does_not_pile_up_events(monkeypatch: pytest.MonkeyPatch
         fixture.put(pod("a", cpu=1))
         cache.take_events()
         leading = asyncio.create_task(work())
-        assert await fixture.sent() == ["/api/v1/namespaces/default/pods/a/binding"]
+        assert await fixture.sent(1) == ["/api/v1/namespaces/default/pods/a/binding"]
         fixture.shell.stopping.set()
         await leading
 
@@ -144,7 +148,7 @@ async def test_without_leader_election_nothing_is_compared(monkeypatch: pytest.M
         fixture.put(node("n1", cpu=2), pod("a", cpu=1))
         fixture.api.objects["/all"] = {"metadata": {"resourceVersion": "9"}, "items": []}
         leading = asyncio.create_task(work())
-        assert await fixture.sent() == ["/api/v1/namespaces/default/pods/a/binding"]
+        assert await fixture.sent(1) == ["/api/v1/namespaces/default/pods/a/binding"]
         assert fixture.watch.relists == 0
         fixture.shell.stopping.set()
         await leading
