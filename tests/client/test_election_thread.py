@@ -187,5 +187,5 @@ def test_a_stuck_main_loop_ends_the_process() -> None:
     assert "in work" in ended.stdout + ended.stderr, "the stack of the main loop"
     lines = [line.split() for line in ended.stdout.splitlines() if line.startswith(("me ", "stuck ", "none "))]
     assert lines[0][0] == "me"
-    assert {who for who, _ in lines[2:]} == {"me"}
+    assert {holder for holder, _ in lines[2:]} == {"me"}
     assert len(lines) > 10, "renewed until the end"

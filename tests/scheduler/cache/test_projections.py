@@ -189,7 +189,7 @@ def test_what_scheduling_reads_of_a_node_is_kept() -> None:
 
 @pytest.mark.parametrize("kind", [PodDisruptionBudget, PersistentVolumeClaim])
 def test_large_budgets_and_claims_count_as_absent(kind: type[Any]) -> None:
-    """A selector of 1.4 MB is no selector that anybody means."""
+    """A selector of 1.4 MB is refused."""
     spec = {"selector": {"matchLabels": mapping(lambda n: f"k{n}")}}
     found = kept_of({"metadata": {"name": "x", "namespace": "a"}, "spec": spec}, kind)
     assert isinstance(found, Rejected)
