@@ -231,10 +231,9 @@ def _wire(
     guard: StallGuard,
 ) -> _Parts:
     """Return the parts, none of which runs yet; from here on the probes answer with them."""
-    settings, log, cache = shell.settings, shell.log, cluster.cache
-    options = settings.options()
+    settings, cache, options = shell.settings, cluster.cache, shell.settings.options()
     inbox, gate = EventInbox(), WriteGate()
-    overcommit = OvercommitWatch(cache, log)
+    overcommit = OvercommitWatch(cache, shell.log)
     metrics = build_metrics(connection, shell, cache, overcommit, tasks)
     queue = SchedulingQueue(settings.backoff, metrics.count_incoming)
     events = EventWriter(connection, instance=shell.identity, gate=gate)
@@ -252,7 +251,7 @@ def _wire(
         events=events,
         scheduler_name=settings.scheduler_name,
         metrics=metrics,
-        log=log,
+        log=shell.log,
         in_flight=settings.binds_in_flight,
     )
     loop = SchedulingLoop(
@@ -269,7 +268,7 @@ def _wire(
         options=options,
         clock=time.monotonic,
         guard=guard,
-        log=log,
+        log=shell.log,
     )
     add_pages(shell, cache, queue, preemption, metrics, tasks)
     return _Parts(

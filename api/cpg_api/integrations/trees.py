@@ -78,11 +78,11 @@ def leaf(
     priority_class: str = "",
 ) -> PodGroupTemplate:
     """Return the template of a gang with this minimum; without one, of a basic group."""
-    gang = GangSchedulingPolicy(minimum) if minimum is not None else None
+    policy = GangSchedulingPolicy(minimum) if minimum is not None else None
     return PodGroupTemplate(
         name=name,
         replicas=replicas,
-        scheduling_policy=PodGroupSchedulingPolicy(gang=gang, basic=None if gang else BasicSchedulingPolicy()),
+        scheduling_policy=PodGroupSchedulingPolicy(gang=policy, basic=None if policy else BasicSchedulingPolicy()),
         scheduling_constraints=constraints,
         disruption_mode=mode,
         priority_class_name=priority_class,
@@ -99,14 +99,16 @@ def composite(
     mode: DisruptionMode | None = None,
 ) -> CompositePodGroupTemplate:
     """Return the template of a gang of groups with this minimum; without one, of a basic group."""
-    gang = CompositeGangSchedulingPolicy(minimum) if minimum is not None else None
+    policy = CompositeGangSchedulingPolicy(minimum) if minimum is not None else None
     leaves = tuple(child for child in children if isinstance(child, PodGroupTemplate))
     inner = tuple(child for child in children if isinstance(child, CompositePodGroupTemplate))
     (priority_class,) = {child.priority_class_name for child in children}
     return CompositePodGroupTemplate(
         name=name,
         replicas=replicas,
-        scheduling_policy=CompositePodGroupSchedulingPolicy(gang=gang, basic=None if gang else BasicSchedulingPolicy()),
+        scheduling_policy=CompositePodGroupSchedulingPolicy(
+            gang=policy, basic=None if policy else BasicSchedulingPolicy()
+        ),
         scheduling_constraints=constraints,
         disruption_mode=mode,
         priority_class_name=priority_class,
