@@ -80,7 +80,8 @@ def _strict(part: dict[str, Any]) -> dict[str, Any]:
     properties = {
         name: {key: value for key, value in one.items() if key != "default"} for name, one in part["properties"].items()
     }
-    return {"type": "object", "additionalProperties": False, "properties": properties}
+    required = {key: part[key] for key in ("required",) if part.get(key)}
+    return {"type": "object", "additionalProperties": False, "properties": properties, **required}
 
 
 def rendered() -> str:

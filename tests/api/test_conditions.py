@@ -125,7 +125,7 @@ def test_only_the_first_condition_of_a_type_is_set() -> None:
     assert after == (Condition("A", "False", last_transition_time=LATER), before[1])
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.lists(draw_condition(Condition), max_size=4, unique_by=lambda one: one.type), draw_condition(Condition))
 def test_the_rules_hold_for_any_conditions(existing: list[Condition], new: Condition) -> None:
     """Only one type changes, its time changes with its status alone, and the flag tells whether anything changed."""
@@ -144,7 +144,6 @@ def test_the_rules_hold_for_any_conditions(existing: list[Condition], new: Condi
         assert result == replace(new, last_transition_time=time)
 
 
-@settings(deadline=None)
 @given(
     st.lists(draw_condition(PodCondition), max_size=4, unique_by=lambda one: one.type),
     st.lists(draw_condition(PodCondition), max_size=6),

@@ -5,7 +5,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cpg_api.manifests import EXTENSIONS, SchedulingObject, to_manifest
@@ -133,7 +133,6 @@ GROUPS: st.SearchStrategy[SchedulingObject] = st.one_of(
 """Objects of all three kinds."""
 
 
-@settings(deadline=None)
 @given(GROUPS, st.booleans())
 def test_any_object_survives_the_round_trip(found: SchedulingObject, native: bool) -> None:  # noqa: FBT001 - drawn
     """An object without extensions is the same in both flavours."""

@@ -5,7 +5,7 @@ import tracemalloc
 from unittest.mock import patch
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cpg_api import nesting
@@ -90,7 +90,6 @@ HOSTILE = st.recursive(
 """Strings full of brackets, some of them nested too deeply."""
 
 
-@settings(deadline=None)
 @given(HOSTILE, st.sampled_from([1, 2, 7, 100, 1 << 16]))
 @example(rb'["\\", "\"[", "\\\"]", ' + b"[" * 300 + b"]" * 301, 1)
 @example(b"[" * 3000 + b"]" * 3000, 1 << 16)

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cpg_api.core.pod import Container, Pod, PodSpec, Toleration
@@ -306,7 +306,6 @@ def near_misses(draw: st.DrawFn) -> object:
     return plain
 
 
-@settings(deadline=None)
 @given(JSON | near_misses())
 @example({"metadata": {"labels": {"": 0}}})
 def test_any_data_is_an_object_or_rejected(plain: object) -> None:
@@ -321,7 +320,6 @@ def test_any_data_is_an_object_or_rejected(plain: object) -> None:
         assert parse_object(json.dumps(plain).encode(), kind) == found
 
 
-@settings(deadline=None)
 @given(PODS)
 def test_valid_objects_survive_the_round_trip(pod: Pod) -> None:
     """Encoded and decoded they are equal, alone and in a LIST."""
@@ -331,7 +329,6 @@ def test_valid_objects_survive_the_round_trip(pod: Pod) -> None:
     assert parse_list(listed(data, data), Pod).items == (pod, pod)
 
 
-@settings(deadline=None)
 @given(st.lists(PODS.map(msgspec.json.encode) | st.sampled_from([b"0", b"[]", b'{"spec":"x"}']), max_size=6))
 def test_a_list_has_all_valid_objects_in_order(items: list[bytes]) -> None:
     """Of n items with k bad ones, n - k are decoded and k are rejected."""

@@ -175,7 +175,7 @@ def test_huge_integers_are_capped() -> None:
         require_not_negative(-huge)
 
 
-@settings(deadline=None, max_examples=250)
+@settings(max_examples=250)
 @given(draw_quantity())
 @example(("9223372036854775807.5", Fraction(2**64 - 1, 2)))
 @example(("-0.001307218e0", Fraction(-1307218, 10**9)))
@@ -188,7 +188,6 @@ def test_every_well_formed_text_agrees_with_fractions(drawn: tuple[str, Fraction
     assert milli_value(text) == capped(rounded_up(Fraction(nanos, NANO), MILLI))
 
 
-@settings(deadline=None)
 @given(draw_quantity(), draw_quantity())
 def test_order_is_preserved(one: tuple[str, Fraction], other: tuple[str, Fraction]) -> None:
     """Neither parsing nor rounding puts the larger quantity before the smaller one."""
@@ -198,14 +197,13 @@ def test_order_is_preserved(one: tuple[str, Fraction], other: tuple[str, Fractio
     assert milli_value(small) <= milli_value(large)
 
 
-@settings(deadline=None)
 @given(st.integers(-INT64_MAX, INT64_MAX))
 def test_integers_keep_their_value(number: int) -> None:
     """An integer within int64 is its own value, as a number and as a text."""
     assert value(number) == value(str(number)) == number
 
 
-@settings(deadline=None, max_examples=250)
+@settings(max_examples=250)
 @given(
     st.text(max_size=400)
     | st.text("0123456789.+-eEinumkKMGTP ", max_size=12)
@@ -265,7 +263,6 @@ def test_amounts_are_formatted_as_is_usual(resource: str, number: int, text: str
     assert format_quantity(resource, number) == text
 
 
-@settings(deadline=None)
 @given(
     st.sampled_from(["cpu", "memory", "pods"]),
     st.integers(-INT64_MAX, INT64_MAX)
@@ -278,7 +275,6 @@ def test_formatted_amounts_are_exact(resource: str, number: int) -> None:
     assert len(text) <= len(str(number)) + (resource == "cpu")
 
 
-@settings(deadline=None)
 @given(st.integers())
 def test_clamp_returns_the_nearest_number_in_range(number: int) -> None:
     """Numbers within the bounds are unchanged."""
@@ -305,7 +301,6 @@ def test_integers_are_parsed_as_in_go(text: str, number: int | None) -> None:
     assert parse_int64(text) == number
 
 
-@settings(deadline=None)
 @given(st.integers(-(2**65), 2**65))
 def test_every_int64_is_parsed_from_its_text(number: int) -> None:
     """Every larger integer is refused."""

@@ -127,7 +127,7 @@ node_terms = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=250)
+@settings(max_examples=250)
 @given(label_selectors, labels_of_something)
 def test_label_selectors_agree_with_the_naive_evaluator(selector: LabelSelector | None, labels: dict[str, str]) -> None:
     """A selector with a problem selects nothing."""
@@ -136,7 +136,7 @@ def test_label_selectors_agree_with_the_naive_evaluator(selector: LabelSelector 
     assert not (matcher.problems and matcher.matches(labels))
 
 
-@settings(deadline=None, max_examples=250)
+@settings(max_examples=250)
 @given(st.lists(node_terms, max_size=3), labels_of_something, st.sampled_from(["n1", "n2", "n3"]))
 def test_node_selectors_agree_with_the_naive_evaluator(
     terms: list[NodeSelectorTerm], labels: dict[str, str], name: str
@@ -146,7 +146,6 @@ def test_node_selectors_agree_with_the_naive_evaluator(
     assert matcher.matches(labels, name) is any(naive_node_term(term, labels, name) for term in terms)
 
 
-@settings(deadline=None)
 @given(label_selectors.filter(bool), st.randoms(use_true_random=False))
 def test_equivalent_selectors_are_equal(selector: LabelSelector, random: st.DataObject) -> None:
     """Order and repetition make no difference: equivalent selectors have one hash."""

@@ -1,7 +1,7 @@
 """Tolerations: the table of Kubernetes, and a slow model of the rule."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cpg_api.core.node import Taint
@@ -69,7 +69,6 @@ def test_numbers_are_compared_strictly(*, operator: str, bound: str, number: str
     assert tolerates(Toleration(SLA, operator, bound), Taint(SLA, number, NO_SCHEDULE)) is borne
 
 
-@settings(deadline=None)
 @given(tolerations, taints)
 def test_a_toleration_matches_where_every_part_agrees(toleration: Toleration, taint: Taint) -> None:
     """Effect and key are equal or empty, and the value is equal or not compared."""
@@ -81,7 +80,6 @@ def test_a_toleration_matches_where_every_part_agrees(toleration: Toleration, ta
     assert tolerates(toleration, taint) is all(parts)
 
 
-@settings(deadline=None)
 @given(
     st.lists(taints, max_size=4),
     st.lists(tolerations, max_size=4),
@@ -97,7 +95,6 @@ def test_untolerated_taints_are_those_without_a_toleration(
     assert first_untolerated_taint(on_node, borne, effects) == (expected[0] if expected else None)
 
 
-@settings(deadline=None)
 @given(st.lists(taints, max_size=4), st.lists(tolerations, max_size=4), tolerations)
 def test_more_tolerations_never_add_untolerated_taints(
     on_node: list[Taint], borne: list[Toleration], more: Toleration

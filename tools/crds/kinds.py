@@ -8,6 +8,7 @@ from msgspec import Struct
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.names import (
     COMPOSITE_POD_GROUP_INITIALLY_SCHEDULED,
+    DERIVED_FROM,
     GROUP,
     POD_GROUP_INITIALLY_SCHEDULED,
     VERSION,
@@ -29,6 +30,9 @@ def _column(name: str, path: str, kind: str = "string", *, wide: bool = False) -
 
 _AGE = _column("Age", ".metadata.creationTimestamp", "date")
 
+_OWNER = _column("Owner", ".metadata.annotations." + DERIVED_FROM.replace(".", "\\."))
+"""Such as `jobset/train`; empty for groups that are not made for an owner."""
+
 
 def _group_columns(*, condition: str, minimum: str, groups: bool) -> Columns:
     """Return the columns of a group: its status first; parent and Workload only with `-o wide`."""
@@ -41,6 +45,7 @@ def _group_columns(*, condition: str, minimum: str, groups: bool) -> Columns:
         _column("Running", ".status.pods.running", "integer"),
         _column("Health", '.status.conditions[?(@.type=="Healthy")].reason'),
         _column("Domain", ".status.domain.value"),
+        _OWNER,
         _AGE,
         _column("Priority", ".spec.priority", "integer", wide=True),
         _column("Parent", ".spec.parentCompositePodGroupName", wide=True),
@@ -101,6 +106,7 @@ KINDS = (
         plural="workloads",
         short_names=("cwl",),  # `wl` is Kueue's
         columns=[
+            _OWNER,
             _column("Controller", ".spec.controllerRef.name"),
             _column("Root", ".spec.compositePodGroupTemplates[0].name"),
             _AGE,

@@ -132,6 +132,19 @@ CONDITIONS = (
     ),
 )
 
+ANNOTATIONS = (
+    "POD_GROUP_LABEL",
+    "FINALIZER",
+    "INSTANTIATE",
+    "INSTANTIATED",
+    "DERIVED_FROM",
+    "REPLICAS",
+    "TEMPLATE_HASH",
+    "ADOPT",
+    "GANG",
+)
+"""Labels, annotations and the finalizer, by the names of their constants."""
+
 
 def page() -> str:
     """Return the page; raise for a reason without a condition."""
@@ -160,14 +173,13 @@ def _events() -> str:
     rows = "".join(f"| `{name.value}` | {name.about} |\n" for name in _named("EVENT_"))
     others = (
         "The operator also writes events for `Invalid` and for each change of `Instantiated`, "
-        "with the reason of the condition."
+        "with the reason of the condition. Owners, such as JobSets, get events with the reason for which they wait."
     )
     return f"\n## Events\n\n| reason | meaning |\n| --- | --- |\n{rows}\n{others}\n"
 
 
 def _annotations() -> str:
-    ours = ("POD_GROUP_LABEL", "FINALIZER", "INSTANTIATE", "INSTANTIATED", "DERIVED_FROM", "ADOPT", "GANG")
-    listed = [*(Name(names, name) for name in ours), Name(partial_release, "RELEASE_ANNOTATION")]
+    listed = [*(Name(names, name) for name in ANNOTATIONS), Name(partial_release, "RELEASE_ANNOTATION")]
     rows = "".join(f"| `{name.value}` | {name.about} |\n" for name in listed)
     return f"\n## Labels, annotations and the finalizer\n\n| name | meaning |\n| --- | --- |\n{rows}"
 

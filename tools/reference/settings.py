@@ -44,16 +44,28 @@ def _rows(struct: type[Struct], above: str = "") -> Iterator[str]:
             yield from _rows(field.type, f"{name}.")
             continue
         about = escaped(docstring(told, field.name, struct))
-        yield f"| `{name}` | {_type(field.type)} | `{_default(field)}` | {about} |\n"
+        yield f"| `{name}` | {_type(field.type)} | {_default(field)} | {about} |\n"
+        yield from _rows_of_items(field.type, f"{name}[].")
+
+
+def _rows_of_items(kind: Any, above: str) -> Iterator[str]:  # noqa: ANN401 - an annotation
+    """Yield the rows of the objects in a list."""
+    for item in get_args(kind):
+        if isinstance(item, type) and issubclass(item, Struct):
+            yield from _rows(item, above)
 
 
 def _type(kind: Any) -> str:  # noqa: ANN401 - an annotation
     found = inspect.type_info(kind)
     if isinstance(found, inspect.LiteralType):
         return " or ".join(f"`{value}`" for value in get_args(kind))
+    if isinstance(found, inspect.VarTupleType) and isinstance(found.item_type, inspect.StructType):
+        return "list of objects"
     return NAMES.get(type(found), "list of strings")
 
 
 def _default(field: msgspec.structs.FieldInfo) -> str:
+    if field.required:
+        return "required"
     value = field.default if field.default is not NODEFAULT else field.default_factory()
-    return msgspec.json.encode(value).decode()
+    return f"`{msgspec.json.encode(value).decode()}`"

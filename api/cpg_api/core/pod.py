@@ -125,6 +125,8 @@ class Pod(ApiStruct, frozen=True):
     status: PodStatus = PodStatus()
     derived_group: str = ""
     """The group that follows from its owner, where it names none (``cpg_api.integrations``). No field of the API."""
+    derived_owner: str = ""
+    """Kind and UID of that owner, as far as the pod has them: ``JobSet/...``. No field of the API."""
     is_nominated_by_other: bool = False
     """Whether a component other than the scheduler has nominated it. No field of the API: the managed fields say so."""
 

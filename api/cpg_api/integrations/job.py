@@ -1,8 +1,14 @@
-"""Job: one gang of as many pods as run at once."""
+"""Job: one gang of as many pods as run at once.
+
+A gang counts finished pods as placed. Pods that have finished and were deleted are not made again, nor are those of an
+index that has failed for good. So ``without_lost`` leaves them out of the completions.
+"""
+
+from msgspec.structs import replace
 
 from cpg_api.core.pod import Pod
 from cpg_api.integrations import jobset
-from cpg_api.integrations.naming import Parts, read_mark
+from cpg_api.integrations.naming import PODS, Parts, read_mark, whole_name
 from cpg_api.integrations.owners import JobSpec, OwnerStatus
 from cpg_api.integrations.policy import OwnerPolicy
 from cpg_api.integrations.trees import OwnerKind, Shape, flat
@@ -11,11 +17,23 @@ from cpg_api.scheduling.names import GANG
 from cpg_api.structs import ApiStruct
 
 PREFIX = "job"
-PODS = "pods"
-"""The template of the one group."""
-
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 INDEXED = "Indexed"
+
+
+class JobStatus(OwnerStatus, frozen=True):
+    """The conditions of a Job, and what has become of its pods: with each change of it, its gang is reconciled."""
+
+    active: int = 0
+    failed: int = 0
+    succeeded: int = 0
+    failed_indexes: str = ""
+
+    @property
+    def failed_for_good(self) -> int:
+        """Return how many indexes have failed for good; they are written as ``1,3-5``."""
+        ranges = (one.partition("-") for one in self.failed_indexes.split(",") if one)
+        return sum(int(last or first) - int(first) + 1 for first, _, last in ranges)
 
 
 class Job(ApiStruct, frozen=True):
@@ -23,7 +41,7 @@ class Job(ApiStruct, frozen=True):
 
     metadata: ObjectMeta = ObjectMeta()
     spec: JobSpec = JobSpec()
-    status: OwnerStatus = OwnerStatus()
+    status: JobStatus = JobStatus()
 
 
 def derive(pod: Pod, controller: OwnerReference) -> Parts | None:
@@ -31,18 +49,36 @@ def derive(pod: Pod, controller: OwnerReference) -> Parts | None:
     if jobset.NAME in pod.metadata.labels:
         return None
     is_indexed = COMPLETION_INDEX in pod.metadata.labels or COMPLETION_INDEX in pod.metadata.annotations
-    return (PREFIX, controller.name, PODS) if is_indexed or read_mark(pod, GANG) == "true" else None
+    is_gang = is_indexed or read_mark(pod, GANG) == "true"
+    return whole_name(PREFIX, controller.name, PODS) if is_gang else None
+
+
+def without_lost(owner: Job, succeeded: int) -> Job:
+    """Return a Job without the completions that no pod will stand for; of those that have succeeded so many exist."""
+    status, spec = owner.status, owner.spec
+    lost = max(status.succeeded - succeeded, 0) + status.failed_for_good
+    if not lost:
+        return owner
+    completions = spec.parallelism if spec.completions is None else spec.completions
+    return replace(owner, spec=replace(spec, completions=max(completions - lost, 0)))
 
 
 def shape(owner: Job, policy: OwnerPolicy, schedulers: frozenset[str]) -> Shape:
-    """Return the template of the gang of a Job."""
+    """Return the template of the gang of a Job; one that is suspended keeps its tree up to date.
+
+    Kubernetes makes the groups of a Job with a ``scheduling`` of its own.
+    """
     spec, template = owner.spec, owner.spec.template
     is_gang = spec.completion_mode == INDEXED or template.mark(GANG) == "true"
-    if spec.suspend or owner.status.is_finished:
-        return Shape()
     if not template.is_ours(schedulers) or not is_gang or jobset.NAME in template.metadata.labels:
         return Shape()
-    return flat(PODS, policy.min_count or max(spec.size, 1), policy, template.spec.priority_class_name)
+    if spec.scheduling is not None or whole_name(PREFIX, owner.metadata.name, PODS) is None:
+        return Shape()
+    if owner.status.is_finished:
+        return Shape(rests=True)
+    minimum = max(min(policy.min_count or spec.size, spec.size), 1)
+    found = flat(PODS, minimum, policy, template.spec.priority_class_name)
+    return Shape(found.spec, rests=spec.suspend)
 
 
 KIND = OwnerKind(PREFIX, "batch", ("v1",), "jobs", "Job", Job, shape)

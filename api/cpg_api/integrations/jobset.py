@@ -1,5 +1,6 @@
 """JobSet: a gang of its replicated jobs, and below each a gang of its replicas, one PodGroup for each Job.
 
+A Job with a domain of its own (exclusive topology) begins with one pod; the others are expected and have room reserved.
 With ``replica-by: job-index`` the Jobs of the same index in all replicated jobs form a group instead. Replicated jobs
 whose Jobs are created later, after others, are not part of the minimum.
 """
@@ -12,13 +13,15 @@ from cpg_api.integrations.owners import JobSpec, OwnerStatus
 from cpg_api.integrations.policy import JOB_INDEX, REPLICA_BY, OwnerPolicy
 from cpg_api.integrations.trees import MAX_PARTS, Child, Naming, OwnerKind, Shape, Template, composite, gang, leaf
 from cpg_api.meta import ObjectMeta, OwnerReference
-from cpg_api.scheduling.policies import SchedulingConstraints
+from cpg_api.scheduling.expected import ExpectedPods
+from cpg_api.scheduling.policies import SchedulingConstraints, TopologyConstraint
 from cpg_api.scheduling.workload import WorkloadSpec
 from cpg_api.structs import ApiStruct
 
 PREFIX = "jobset"
 NAME = "jobset.sigs.k8s.io/jobset-name"
 ROLE = "jobset.sigs.k8s.io/replicatedjob-name"
+UID = "jobset.sigs.k8s.io/jobset-uid"
 INDEX = "jobset.sigs.k8s.io/job-index"
 EXCLUSIVE_TOPOLOGY = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 NODE_SELECTOR = "alpha.jobset.sigs.k8s.io/node-selector"
@@ -82,7 +85,7 @@ def shape(owner: JobSet, policy: OwnerPolicy, schedulers: frozenset[str]) -> Sha
     A suspended or finished JobSet has no tree yet, or needs none any more.
     """
     if owner.spec.suspend or owner.status.is_finished:
-        return Shape()
+        return Shape(rests=True)
     jobs = [job for job in owner.spec.replicated_jobs or () if job.template.spec.template.is_ours(schedulers)]
     classes = {job.template.spec.template.spec.priority_class_name for job in jobs}
     problems = []
@@ -100,14 +103,15 @@ def shape(owner: JobSet, policy: OwnerPolicy, schedulers: frozenset[str]) -> Sha
     root = naming.free("root")
     children = _paired(owner, jobs, policy, naming) if pairs else _by_job(owner, jobs, policy, naming)
     top = gang(root, children, naming, minimum=policy.min_groups, constraints=policy.whole, mode=policy.mode)
-    return Shape(WorkloadSpec(composite_pod_group_templates=(top,)), tuple(problems))
+    expected = {job.name: (ExpectedPods(job.template.spec.size),) for job in jobs if _exclusive(owner, job)}
+    return Shape(WorkloadSpec(composite_pod_group_templates=(top,)), tuple(problems), expected=expected)
 
 
 def _by_job(owner: JobSet, jobs: Sequence[ReplicatedJob], policy: OwnerPolicy, naming: Naming) -> list[Child]:
     """Return a gang of replicas for each replicated job; those whose Jobs come later do not count."""
     children = []
     for number, job in enumerate(jobs):
-        below = _leaf(job, policy, replicas=job.replicas, constraints=policy.replica)
+        below = _leaf(owner, job, policy, replicas=job.replicas, constraints=policy.replica)
         starts = job.replicas > 0 and job.template.spec.size > 0 and not _comes_later(owner, jobs, number)
         template = composite(naming.free(f"{job.name}-jobs"), max(job.replicas, 1), [below], mode=policy.mode)
         children.append(Child(template, int(starts)))
@@ -120,7 +124,7 @@ def _paired(owner: JobSet, jobs: Sequence[ReplicatedJob], policy: OwnerPolicy, n
     leaves = []
     for number, job in enumerate(jobs):
         starts = job.template.spec.size > 0 and not _comes_later(owner, jobs, number)
-        leaves.append(Child(_leaf(job, policy), int(starts)))
+        leaves.append(Child(_leaf(owner, job, policy), int(starts)))
     name = naming.free("replica")
     return [
         Child(gang(name, leaves, naming, replicas=replicas, constraints=policy.replica, mode=policy.mode), replicas)
@@ -128,21 +132,39 @@ def _paired(owner: JobSet, jobs: Sequence[ReplicatedJob], policy: OwnerPolicy, n
 
 
 def _leaf(
+    owner: JobSet,
     job: ReplicatedJob,
     policy: OwnerPolicy,
     *,
     replicas: int | None = None,
     constraints: SchedulingConstraints | None = None,
 ) -> Template:
-    """Return the template of the groups of the Jobs of a replicated job."""
+    """Return the template of the groups of a replicated job; a Job with a domain of its own begins with one pod."""
+    minimum = policy.min_count or max(job.template.spec.size, 1)
+    key = _exclusive(owner, job)
+    if key:
+        preferred = constraints.preferred_topology if constraints else None
+        minimum, constraints = (
+            1,
+            SchedulingConstraints(topology=(TopologyConstraint(key),), preferred_topology=preferred),
+        )
     return leaf(
         job.name,
-        policy.min_count or max(job.template.spec.size, 1),
+        minimum,
         replicas=replicas,
         constraints=constraints,
         mode=policy.mode,
         priority_class=job.template.spec.template.spec.priority_class_name,
     )
+
+
+def _exclusive(owner: JobSet, job: ReplicatedJob) -> str:
+    """Return the node label of the domain that each Job has for itself, if its other pods follow the first one.
+
+    With node selectors, the nodes are labelled in advance, and all pods are created at once.
+    """
+    annotations = {**owner.metadata.annotations, **job.template.metadata.annotations}
+    return "" if NODE_SELECTOR in annotations else annotations.get(EXCLUSIVE_TOPOLOGY, "")
 
 
 def _comes_later(owner: JobSet, jobs: Sequence[ReplicatedJob], number: int) -> bool:

@@ -1,10 +1,11 @@
 """LeaderWorkerSet: a gang for each replica, whose leader and workers have one group index.
 
 Where subgroups are exclusive, each is a PodGroup of its own below the replica. Workers that are created only once the
-leader is bound or runs are not part of the minimum.
+leader is bound or runs are not part of the minimum; they are expected, and room is reserved for them.
 """
 
 import math
+from collections.abc import Mapping
 
 from cpg_api.core.pod import Pod
 from cpg_api.integrations.naming import Parts, checked
@@ -12,6 +13,7 @@ from cpg_api.integrations.owners import MemberTemplate
 from cpg_api.integrations.policy import MODES, OwnerPolicy
 from cpg_api.integrations.trees import Child, Naming, OwnerKind, Shape, Template, composite, gang, leaf
 from cpg_api.meta import ObjectMeta, OwnerReference
+from cpg_api.scheduling.expected import ExpectedPods
 from cpg_api.scheduling.names import MAX_REPLICAS
 from cpg_api.scheduling.policies import SchedulingConstraints, TopologyConstraint
 from cpg_api.scheduling.workload import WorkloadSpec
@@ -80,7 +82,7 @@ class LeaderWorkerSetSpec(ApiStruct, frozen=True):
         if isinstance(surge, str):
             percent = surge.removesuffix("%")
             surge = math.ceil(self.replicas * int(percent[:4]) / 100) if percent.isascii() and percent.isdigit() else 0
-        return self.replicas + surge
+        return self.replicas + min(surge, self.replicas)
 
 
 class LeaderWorkerSet(ApiStruct, frozen=True):
@@ -106,8 +108,9 @@ def derive(pod: Pod, controller: OwnerReference) -> Parts | None:
 def shape(owner: LeaderWorkerSet, policy: OwnerPolicy, schedulers: frozenset[str]) -> Shape:
     """Return the templates of a LeaderWorkerSet's tree: a basic root, because each replica serves by itself."""
     spec, template = owner.spec, owner.spec.leader_worker_template
-    if not all(one.is_ours(schedulers) for one in template.templates):
-        return Shape()
+    ours = [one.is_ours(schedulers) for one in template.templates]
+    if not all(ours):
+        return Shape(problems=("its leader and its workers have different schedulers",) if any(ours) else ())
     if len({one.spec.priority_class_name for one in template.templates}) > 1:
         return Shape(problems=("its leader and its workers have different priority classes",))
     if spec.most_replicas > MAX_REPLICAS:
@@ -116,7 +119,29 @@ def shape(owner: LeaderWorkerSet, policy: OwnerPolicy, schedulers: frozenset[str
     divided = template.sub_group_policy is not None and SUBGROUP_TOPOLOGY in owner.metadata.annotations
     replica = _divided(owner, policy) if divided else _whole(owner, policy)
     root = composite("root", policy.min_groups, [replica], constraints=policy.whole)
-    return Shape(WorkloadSpec(composite_pod_group_templates=(root,)))
+    expected = _expected_below(template) if divided else _expected(owner, template)
+    return Shape(WorkloadSpec(composite_pod_group_templates=(root,)), expected=expected)
+
+
+def _expected(owner: LeaderWorkerSet, template: LeaderWorkerTemplate) -> Mapping[str, tuple[ExpectedPods, ...]]:
+    """Return the pods of a replica, if workers are created after their leader is bound, or runs."""
+    if not _comes_later(owner):
+        return {}
+    if template.leader_template is None:
+        return {REPLICA: (ExpectedPods(template.size),)}
+    return {REPLICA: (ExpectedPods(1), ExpectedPods(max(template.size - 1, 0), template.worker_template.spec.needs))}
+
+
+def _expected_below(template: LeaderWorkerTemplate) -> Mapping[str, tuple[ExpectedPods, ...]]:
+    """Return the pods of the subgroups. The first may have the leader beside as many workers as the others."""
+    division = template.sub_group_policy or SubGroupPolicy()
+    size = max(division.sub_group_size, 1)
+    workers = template.worker_template.spec.needs
+    found: dict[str, tuple[ExpectedPods, ...]] = {SUBGROUP_NAME: (ExpectedPods(size, workers),)}
+    if division.sub_group_policy_type != LEADER_EXCLUDED:
+        others = size if (template.size - 1) % size == 0 else size - 1
+        found[f"{SUBGROUP_NAME}.0"] = (ExpectedPods(1, template.templates[0].spec.needs), ExpectedPods(others, workers))
+    return found
 
 
 def _with_defaults(owner: LeaderWorkerSet, policy: OwnerPolicy) -> OwnerPolicy:
@@ -133,8 +158,12 @@ def _exclusive(owner: LeaderWorkerSet, annotation: str) -> SchedulingConstraints
 
 def _minimum(owner: LeaderWorkerSet, size: int) -> int:
     """Return how many pods of a group exist before the first of them is bound, or runs."""
-    comes_later = owner.spec.startup_policy == LEADER_READY or EXCLUSIVE_TOPOLOGY in owner.metadata.annotations
-    return 1 if comes_later or SUBGROUP_TOPOLOGY in owner.metadata.annotations else max(size, 1)
+    return 1 if _comes_later(owner) or SUBGROUP_TOPOLOGY in owner.metadata.annotations else max(size, 1)
+
+
+def _comes_later(owner: LeaderWorkerSet) -> bool:
+    """Return whether workers are created once their leader is bound, or runs."""
+    return owner.spec.startup_policy == LEADER_READY or EXCLUSIVE_TOPOLOGY in owner.metadata.annotations
 
 
 def _whole(owner: LeaderWorkerSet, policy: OwnerPolicy) -> Template:

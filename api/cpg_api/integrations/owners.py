@@ -1,6 +1,11 @@
 """The parts that several kinds of owners share: pod templates and the specs of Jobs."""
 
+from typing import Any
+
 from cpg_api.conditions import find_condition
+from cpg_api.core.affinity import Affinity
+from cpg_api.core.pod import Container, PodSpec, Toleration
+from cpg_api.core.resources import ResourceList, ResourceRequirements
 from cpg_api.meta import Condition, ObjectMeta
 from cpg_api.scheduling.names import ADOPT
 from cpg_api.structs import ApiStruct
@@ -14,6 +19,32 @@ class MemberTemplateSpec(ApiStruct, frozen=True):
 
     scheduler_name: str = ""
     priority_class_name: str = ""
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] | None = None
+    containers: tuple[Container, ...] | None = None
+    init_containers: tuple[Container, ...] | None = None
+    overhead: ResourceList | None = None
+    resources: ResourceRequirements | None = None
+
+    @property
+    def needs(self) -> PodSpec:
+        """Return what a pod of the template asks of its node, without affinity to other pods."""
+        nodes = self.affinity and self.affinity.node_affinity
+        return PodSpec(
+            node_selector=self.node_selector,
+            affinity=Affinity(node_affinity=nodes) if nodes else None,
+            tolerations=self.tolerations,
+            containers=self.containers and tuple(map(_needs, self.containers)),
+            init_containers=self.init_containers and tuple(map(_needs, self.init_containers)),
+            overhead=self.overhead,
+            resources=self.resources,
+        )
+
+
+def _needs(container: Container) -> Container:
+    resources = ResourceRequirements(requests=container.resources.requests)
+    return Container(name=container.name, resources=resources, restart_policy=container.restart_policy)
 
 
 class MemberTemplate(ApiStruct, frozen=True):
@@ -38,6 +69,8 @@ class JobSpec(ApiStruct, frozen=True):
     completions: int | None = None
     completion_mode: str = ""
     suspend: bool = False
+    scheduling: dict[str, Any] | None = None
+    """Its own wishes about scheduling, from which Kubernetes 1.37 and later make its groups."""
     template: MemberTemplate = MemberTemplate()
 
     @property

@@ -4,12 +4,13 @@ The names of groups consist of the names of Workload and template, and of number
 that pods derive, and those of composite groups get a name that no role of the owner has.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from cpg_api.integrations.policy import OwnerPolicy
+from cpg_api.scheduling.expected import ExpectedPods
 from cpg_api.scheduling.names import MAX_TEMPLATES
 from cpg_api.scheduling.policies import (
     BasicSchedulingPolicy,
@@ -33,6 +34,10 @@ class Shape(Struct, frozen=True):
 
     spec: WorkloadSpec | None = None
     problems: tuple[str, ...] = ()
+    rests: bool = False
+    """Whether the owner is suspended or finished: it gets no tree, and keeps one that it has, with these templates."""
+    expected: Mapping[str, tuple[ExpectedPods, ...]] = {}
+    """By template, the pods of groups of which some pods are created only once another one has a node."""
 
 
 class OwnerKind(Struct, frozen=True):
@@ -48,6 +53,22 @@ class OwnerKind(Struct, frozen=True):
     type: type[Any]
     shape: Callable[[Any, OwnerPolicy, frozenset[str]], Shape]
     """Returns the templates of an owner, with the wishes of its annotations, for pods of some schedulers."""
+    composed_of: str = ""
+    """The kind of the objects that it controls and that have its pods, where it has one tree for several of them."""
+    compose: Callable[[Any, Sequence[Any], OwnerPolicy, frozenset[str]], Mapping[str, Shape]] | None = None
+    """Returns the templates of each of its trees from these objects, by the last part of the name of the Workload.
+
+    The Workload of a tree without templates stays as it is.
+    """
+    selector: str = ""
+    """Selects the owners by their labels; empty for all of them."""
+    reduce: Callable[[Any], Any] | None = None
+    """Returns an owner without what its tree does not depend on, where its type alone would keep it."""
+
+
+def no_tree(_owner: object, _policy: OwnerPolicy, _schedulers: frozenset[str]) -> Shape:
+    """Return no templates: objects that it controls have them, or another object that controls it."""
+    return Shape()
 
 
 class Naming:

@@ -15,11 +15,22 @@ INSTANTIATE = f"{GROUP}/instantiate"
 """The annotation by which a Workload asks, with ``true``, for the groups of all its templates."""
 
 DERIVED_FROM = f"{GROUP}/derived-from"
-"""On a Workload that the operator makes for an owner, such as ``JobSet/train``. Dots join the names of its groups, as
-pods derive them."""
+"""On a Workload that the operator makes for an owner, and on its groups: the owner as kubectl takes it, such as
+``jobset/train``. Dots join the names of the groups, as pods derive them."""
 
 INSTANTIATED = f"{GROUP}/instantiated"
 """The annotation that reports whether it has them, on Workloads of the built-in API, which have no status."""
+
+REPLICAS = f"{GROUP}/replicas"
+"""The annotation with the replicas of templates, such as ``workers=2,driver=1``, on Workloads of the built-in API: its
+templates have no such field."""
+
+TEMPLATE_HASH = f"{GROUP}/template-hash"
+"""On a Workload that the operator makes for an owner: a hash of its templates without their sizes. Where that changes,
+the tree is made anew."""
+EXPECTED_PODS = f"{GROUP}/expected-pods"
+"""On a PodGroup: all pods that it will have, as JSON, in the order of their creation. Room is reserved for those
+that do not exist yet. On a Workload: such lists by template."""
 
 ADOPT = f"{GROUP}/adopt"
 """On a pod template, as a label or an annotation: ``false`` keeps pods out of the groups of their owner."""
@@ -76,13 +87,15 @@ REASON_PENDING = "Pending"
 """The default of the CRDs, before the first attempt."""
 
 EVENT_SCHEDULED = "Scheduled"
-"""On a group: its minimum has been placed. On a pod: it has been bound, and to which node."""
+"""On a group: its minimum has been placed. On a pod: it has been bound, and to which node. On an owner such as a
+JobSet: its tree is placed, with counts."""
 
 EVENT_FAILED_SCHEDULING = "FailedScheduling"
 """On a group or a pod: why it waits, with the message of its condition. The same cause again increases its count."""
 
 EVENT_PREEMPTED = "Preempted"
-"""On a pod: it was evicted, for which preemptor, and why this pod."""
+"""On a pod: it was evicted, for which preemptor, and why this pod. On an owner: a group of its tree was evicted as a
+whole."""
 
 EVENT_OVER_COMMITTED = "OverCommitted"
 """On a node: its pods request more than it has, which can happen where two schedulers bind at once."""
@@ -90,8 +103,18 @@ EVENT_OVER_COMMITTED = "OverCommitted"
 EVENT_VALID = "Valid"
 """On a group: its tree is no longer invalid."""
 
+EVENT_INCOMPLETE = "Incomplete"
+"""On an owner: its tree was placed before, and a minimum is not met now. The pods that wait say why."""
+
 EVENT_NOT_ADOPTED = "TreeNotMade"
 """On an owner such as a JobSet: what prevents its tree, or keeps the tree from being as the owner says."""
+
+EVENT_TREE_REPLACED = "TreeReplaced"
+"""On an owner such as a JobSet: its tree has changed in more than its sizes, and its groups are made anew. Running pods
+stay on their nodes, and others wait meanwhile."""
+
+EVENT_TREE_REMOVED = "TreeRemoved"
+"""On an owner such as a JobSet: none of its pod templates names our scheduler any more, and its tree is removed."""
 
 EVENT_RELEASED = "Released"
 """On the root of a tree: a partial gang held nodes for as long as its annotation allows, and its pods were deleted. On

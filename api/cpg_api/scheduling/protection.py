@@ -4,14 +4,23 @@ Kubernetes deletes in no particular order. The finalizer gives it one: whatever 
 something below it refers to it, so trees are deleted from the leaves to the root. The functions here derive the
 finalizers from the present state and not from past events, so they can be called at any time.
 
-A pod holds its group until the pod has ended or is gone, whether it was ever placed or not.
+A pod holds its group until the pod has ended or is gone, whether it was ever placed or not. A pod that derives its
+group from its owner does not: where an owner is replaced by another of its name, the pods of the new one would hold the
+groups of the old one, which are in the place of their own.
 
 The native API protects its own PodGroups, so these get no finalizer of ours. It does not protect CompositePodGroups.
 """
 
+from cpg_api.core.pod import Pod
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.forest import Group, Tree, TreeNode
+from cpg_api.scheduling.membership import group_names
 from cpg_api.scheduling.names import FINALIZER
+
+
+def names_group(pod: Pod) -> bool:
+    """Return whether a member names its group itself, and does not derive it."""
+    return bool(group_names(pod))
 
 
 def needs_our_finalizer(group: Group, *, native: bool) -> bool:

@@ -12,8 +12,9 @@ from enum import StrEnum
 from msgspec import Struct
 
 from cpg_api.core.pod import Pod
+from cpg_api.scheduling.expected import ExpectedPodsError, read_expected_pods
 from cpg_api.scheduling.forest import Anchor, Group, GroupKey, Tree, TreeNode, key_of
-from cpg_api.scheduling.names import MAX_DEPTH
+from cpg_api.scheduling.names import EXPECTED_PODS, MAX_DEPTH
 from cpg_api.scheduling.policies import WorkloadReference
 from cpg_api.scheduling.priority import PriorityClasses
 from cpg_api.scheduling.templates import (
@@ -46,6 +47,7 @@ class Fault(StrEnum):
     PRIORITY_DIVERGES = "PriorityDiverges"
     PRIORITY_CLASS_DIVERGES = "PriorityClassDiverges"
     CLASS_DIVERGES = "ClassDiverges"
+    EXPECTED_PODS = "ExpectedPods"
 
 
 class TreeProblem(Struct, frozen=True, order=True):
@@ -89,6 +91,7 @@ def validate(tree: Tree, context: ValidationContext) -> tuple[TreeProblem, ...]:
         *_unknown_class_problems(tree, context),
         *_priority_problems(tree, context),
         *(problem for node in tree.nodes for problem in _class_problems(node.group, context)),
+        *_expected_pods_problems(tree),
     ]
     return tuple(sorted(problems))
 
@@ -322,6 +325,21 @@ def _class_problems(group: Group, context: ValidationContext) -> Iterator[TreePr
                 group=key,
                 other=other,
                 message=f"{key} has {field} {own}, its {other} has {wanted}: leave {field} empty",
+            )
+
+
+def _expected_pods_problems(tree: Tree) -> Iterator[TreeProblem]:
+    for node in tree.nodes:
+        if EXPECTED_PODS not in node.group.metadata.annotations:
+            continue
+        try:
+            read_expected_pods(node.group)
+        except ExpectedPodsError as error:
+            yield TreeProblem(
+                fault=Fault.EXPECTED_PODS,
+                group=node.key,
+                other=EXPECTED_PODS,
+                message=f"{node.key} has an invalid annotation {EXPECTED_PODS}: {error}",
             )
 
 

@@ -3,11 +3,12 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from cpg_api.core.pod import Pod, PodSpec, SchedulingGroup
 from cpg_api.integrations import job, jobset, leaderworkerset, ray
 from cpg_api.integrations.naming import checked
-from cpg_api.integrations.registry import RULES, Integrations
+from cpg_api.integrations.registry import RULES, Integrations, owner_of_group
 from cpg_api.meta import ObjectMeta, OwnerReference
 from cpg_api.scheduling.membership import DERIVED_PATH, LABEL_PATH, NATIVE_PATH, NO_GROUP, Membership, membership
 from cpg_api.scheduling.names import ADOPT, GANG, POD_GROUP_LABEL, SCHEDULER_NAME
@@ -63,6 +64,7 @@ def derived(member: Pod) -> Membership:
         (pod(STATEFULSET, "serve-1", LWS | SUBGROUP, EXCLUSIVE), "lws.serve.subgroup.1.0"),
         (pod(STATEFULSET, "serve", LWS, EXCLUSIVE), "lws.serve.leader.1"),
         (pod(RAYCLUSTER, "ray", RAY), "raycluster.ray.cpu"),
+        (pod(RAYCLUSTER, "ray", RAY | {ray.GROUP: "Big"}), "raycluster.ray.big"),
         (pod(JOB, "a.b", INDEXED), "job.a.b.pods"),
         (pod(JOB, "a", {}, INDEXED), "job.a.pods"),
         (pod(JOB, "a", {GANG: "true"}), "job.a.pods"),
@@ -72,6 +74,7 @@ def derived(member: Pod) -> Membership:
 def test_the_group_of_each_kind(member: Pod, group: str) -> None:
     """Prefix, owner, role and number."""
     assert derived(member) == Membership(group, DERIVED_PATH)
+    assert ALL.group_of(member) == group
 
 
 @pytest.mark.parametrize(
@@ -90,7 +93,7 @@ def test_the_group_of_each_kind(member: Pod, group: str) -> None:
         pod(STATEFULSET, "serve", LWS | {leaderworkerset.SUBGROUP: ""}, EXCLUSIVE),
         pod(RAYCLUSTER, "other", RAY),
         pod(RAYCLUSTER, "ray", {ray.CLUSTER: "ray"}),
-        pod(RAYCLUSTER, "ray", RAY | {ray.GROUP: "Big"}),
+        pod(RAYCLUSTER, "ray", RAY | {ray.GROUP: "a.b"}),
         pod(JOB, "a", {}),
         pod(REPLICASET, "web-1", {}),
         pod(STATEFULSET, "db", {}),
@@ -117,6 +120,20 @@ def test_an_integration_that_is_off_derives_nothing() -> None:
     assert derived_by(off, pod(JOB, "train", INDEXED)).group == "job.train.pods"
 
 
+@pytest.mark.parametrize(
+    ("group", "owner"),
+    [
+        ("lws.serve.replica.0", "LeaderWorkerSet serve"),
+        ("job.a.b.pods", "Job a.b"),
+        ("replicaset.a.b-1.pods", "ReplicaSet a.b-1"),
+        ("other.a.b", "other a"),
+    ],
+)
+def test_the_name_of_a_group_has_its_owner(group: str, owner: str) -> None:
+    """By the prefix of its kind; of an unknown prefix, the prefix itself."""
+    assert owner_of_group(group) == owner
+
+
 def test_a_name_that_is_too_long_is_not_derived() -> None:
     """Names of groups have 253 characters at most."""
     assert checked("y" * 63, "y" * 63, "y" * 63, "y" * 61) is not None
@@ -133,3 +150,25 @@ def test_different_replicas_have_different_groups(one: tuple[str, str, str], oth
     keys = (jobset.NAME, jobset.ROLE, jobset.INDEX)
     first, second = (derived(pod(JOB, "-".join(parts), dict(zip(keys, parts, strict=True)))) for parts in (one, other))
     assert (first == second) == (one == other)
+
+
+def controlled_by(uid: str, member: Pod) -> Pod:
+    """Return a pod whose controller has this UID, with the owner by all integrations."""
+    owners = tuple(replace(one, uid=uid) for one in member.metadata.owner_references)
+    return ALL.with_group(replace(member, metadata=replace(member.metadata, owner_references=owners)))
+
+
+@pytest.mark.parametrize(
+    ("member", "owner"),
+    [
+        (pod(JOB, "a", INDEXED), "Job/1"),
+        (pod(RAYCLUSTER, "ray", RAY), "RayCluster/1"),
+        (pod(JOB, "train-workers-2", JOBSET | {jobset.UID: "2"}), "JobSet/2"),
+        (pod(JOB, "train-workers-2", JOBSET), ""),
+        (pod(STATEFULSET, "serve", LWS), ""),
+        (pod(REPLICASET, "web", {}), ""),
+    ],
+)
+def test_the_owner_is_known_where_pods_have_its_uid(member: Pod, owner: str) -> None:
+    """As their controller, or in a label: StatefulSets are between a LeaderWorkerSet and its pods."""
+    assert controlled_by("1", member).derived_owner == owner

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from cpg_api.integrations import job, jobset, leaderworkerset, ray
+from cpg_api.integrations.owners import MemberTemplateSpec
 from cpg_api.integrations.policy import (
     DISRUPTION_MODE,
     MIN_COUNT,
@@ -152,7 +153,7 @@ def test_replicas_are_paired_only_where_they_are_equally_many() -> None:
         (jobset.KIND, {}, {}),
         (job.KIND, {"template": OURS}, {}),
         (job.KIND, {"template": THEIRS, "completionMode": "Indexed"}, {}),
-        (job.KIND, {"template": OURS, "completionMode": "Indexed", "suspend": True}, {}),
+        (job.KIND, {"template": OURS, "completionMode": "Indexed", "scheduling": {}}, {}),
         (
             job.KIND,
             {"template": {**OURS, "metadata": {"labels": {jobset.NAME: "j"}}}, "completionMode": "Indexed"},
@@ -164,8 +165,9 @@ def test_replicas_are_paired_only_where_they_are_equally_many() -> None:
     ],
 )
 def test_owners_without_a_tree(kind: OwnerKind, spec: Plain, status: Plain) -> None:
-    """Their pods are not ours, do not exist, or need no gang."""
-    assert shape_of(kind, spec, status=status) == Shape()
+    """Their pods are not ours, do not exist, or need no gang. One that rests keeps a tree that it has."""
+    rests = bool(spec.get("suspend") or status)
+    assert shape_of(kind, spec, status=status) == Shape(rests=rests)
 
 
 @pytest.mark.parametrize(
@@ -201,6 +203,7 @@ SUBGROUPS = {leaderworkerset.SUBGROUP_TOPOLOGY: "rack"}
         (serving(surge=1), {REPLICA_REQUIRED: "rack"}, "root (replica*3 3 @rack)"),
         (serving(replicas=3, surge="50%"), {}, "root (replica*5 3)"),
         (serving(surge="some"), {}, "root (replica*2 3)"),
+        (serving(surge=3), {}, "root (replica*4 3)"),
         (serving(restartPolicy="RecreateGroupOnPodRestart"), {}, "root (replica*2 3 !all)"),
         ({**serving(), "startupPolicy": "LeaderReady"}, {}, "root (replica*2 1)"),
         (serving(leaderTemplate=OURS), {MIN_GROUPS: "2"}, "root 2 (replica*2 3)"),
@@ -224,6 +227,13 @@ def test_leader_worker_sets(spec: Plain, annotations: Mapping[str, str], expecte
     assert tree(shape_of(leaderworkerset.KIND, spec, annotations)) == expected
 
 
+@pytest.mark.parametrize("template", [{"leaderTemplate": OURS, "workerTemplate": THEIRS}, {"leaderTemplate": THEIRS}])
+def test_a_leader_and_workers_of_different_schedulers(template: Plain) -> None:
+    """Their gang would wait for pods that are not ours."""
+    found = shape_of(leaderworkerset.KIND, serving(**template))
+    assert found == Shape(problems=("its leader and its workers have different schedulers",))
+
+
 def test_a_leader_worker_set_with_too_many_replicas() -> None:
     """A template makes 1,000 groups at most."""
     found = shape_of(leaderworkerset.KIND, serving(replicas=1000, surge=1))
@@ -240,6 +250,8 @@ def workers(name: str, replicas: int | None, **fields: Any) -> Plain:
     [
         ([workers("a", 3)], {}, {}, "root 2 (headgroup 1, a 3)"),
         ([workers("a", None, minReplicas=2)], {}, {}, "root 2 (headgroup 1, a 2)"),
+        ([workers("a", 5, maxReplicas=3)], {}, {}, "root 2 (headgroup 1, a 3)"),
+        ([workers("GPU-Group", 1)], {}, {}, "root 2 (headgroup 1, gpu-group 1)"),
         ([workers("a", 3, numOfHosts=4)], {}, {REPLICA_REQUIRED: "rack"}, "root 2 (headgroup 1 @rack, a 12 @rack)"),
         (
             [workers("a", 3, minReplicas=1), workers("b", 5)],
@@ -261,6 +273,15 @@ def test_a_ray_cluster_of_too_many_groups() -> None:
     groups = [workers(f"g{number}", 1) for number in range(64)]
     found = shape_of(ray.KIND, {"headGroupSpec": {"template": OURS}, "workerGroupSpecs": groups})
     assert found.problems == ("it has 65 groups of pods, and a tree may have 64",)
+
+
+@pytest.mark.parametrize("names", [["a", "A"], ["a.b"], ["headgroup"]])
+def test_a_ray_cluster_whose_groups_cannot_be_named(names: list[str]) -> None:
+    """The names of groups have no upper-case letters, and dots only between their parts."""
+    groups = [workers(name, 1) for name in names]
+    found = shape_of(ray.KIND, {"headGroupSpec": {"template": OURS}, "workerGroupSpecs": groups})
+    assert found.spec is None
+    assert found.problems[0].startswith("worker groups need names of their own, of letters, digits and '-': ")
 
 
 def test_pods_that_are_to_be_left_out() -> None:
@@ -286,3 +307,124 @@ def test_bad_annotations_are_reported_and_count_as_not_given() -> None:
 def test_the_annotations_of_the_first_owner_win() -> None:
     """A TrainJob and its JobSet may both have some."""
     assert read_policy({MIN_COUNT: "1"}, {MIN_COUNT: "2", MIN_GROUPS: "3"})[2:4] == (3, 1)
+
+
+def expected_of(found: Shape) -> dict[str, list[tuple[int, Any]]]:
+    """Return the expected pods by template: counts, each with the node selector of the spec, or None without a spec."""
+    return {
+        name: [(entry.count, entry.spec and entry.spec.node_selector) for entry in entries]
+        for name, entries in found.expected.items()
+    }
+
+
+EXCLUSIVE = {jobset.EXCLUSIVE_TOPOLOGY: "rack"}
+
+
+def test_a_jobset_with_exclusive_topology_begins_with_leaders() -> None:
+    """Each Job has a domain for itself; its first pod waits for no other, and the others are expected."""
+    spec = {
+        "replicatedJobs": [{"name": "w", "replicas": 2, "template": {"spec": {"parallelism": 3, "template": OURS}}}]
+    }
+    found = shape_of(jobset.KIND, spec, EXCLUSIVE | {MIN_COUNT: "2", REPLICA_REQUIRED: "block"})
+    assert tree(found) == "root 1 (w-jobs 2 (w*2 1 @rack))"
+    assert expected_of(found) == {"w": [(3, None)]}
+
+
+def test_the_template_of_a_replicated_job_can_have_the_annotation() -> None:
+    """The Jobs of others have all of their pods from the beginning."""
+    both = [
+        {
+            "name": "a",
+            "template": {"metadata": {"annotations": EXCLUSIVE}, "spec": {"parallelism": 2, "template": OURS}},
+        },
+        {"name": "b", "template": {"spec": {"parallelism": 2, "template": OURS}}},
+    ]
+    found = shape_of(jobset.KIND, {"replicatedJobs": both}, {"scheduling.cpg.dev/replica-preferred-topology": "switch"})
+    assert tree(found) == "root 2 (a-jobs 1 (a*1 1 @rack ~switch), b-jobs 1 (b*1 2 ~switch))"
+    assert expected_of(found) == {"a": [(2, None)]}
+    paired = shape_of(jobset.KIND, {"replicatedJobs": both}, {REPLICA_BY: "job-index", REPLICA_REQUIRED: "block"})
+    assert tree(paired) == "root 1 (replica*1 2 @block (a 1 @rack, b 2))"
+
+
+def test_with_node_selectors_all_pods_come_at_once() -> None:
+    """The nodes of each Job are labelled in advance, so the first pod is no leader."""
+    spec = {"replicatedJobs": [{"name": "w", "template": {"spec": {"parallelism": 3, "template": OURS}}}]}
+    found = shape_of(jobset.KIND, spec, EXCLUSIVE | {jobset.NODE_SELECTOR: "true"})
+    assert tree(found) == "root 1 (w-jobs 1 (w*1 3))"
+    assert expected_of(found) == {}
+
+
+WORKER = {"spec": {**OURS["spec"], "nodeSelector": {"disk": "ssd"}}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "annotations", "expected"),
+    [
+        ({"size": 3, "workerTemplate": WORKER}, {}, {}),
+        ({"size": 3, "workerTemplate": WORKER}, {leaderworkerset.EXCLUSIVE_TOPOLOGY: "rack"}, {"replica": [(3, None)]}),
+        (
+            {"size": 3, "workerTemplate": WORKER, "leaderTemplate": OURS},
+            {leaderworkerset.EXCLUSIVE_TOPOLOGY: "rack"},
+            {"replica": [(1, None), (2, {"disk": "ssd"})]},
+        ),
+        (
+            {"size": 5, "workerTemplate": WORKER, "leaderTemplate": OURS, "subGroupPolicy": {"subGroupSize": 2}},
+            {leaderworkerset.SUBGROUP_TOPOLOGY: "rack"},
+            {"subgroup": [(2, {"disk": "ssd"})], "subgroup.0": [(1, None), (2, {"disk": "ssd"})]},
+        ),
+        (
+            {"size": 4, "workerTemplate": WORKER, "subGroupPolicy": {"subGroupSize": 2}},
+            {leaderworkerset.SUBGROUP_TOPOLOGY: "rack"},
+            {"subgroup": [(2, {"disk": "ssd"})], "subgroup.0": [(1, {"disk": "ssd"}), (1, {"disk": "ssd"})]},
+        ),
+        (
+            {
+                "size": 5,
+                "workerTemplate": WORKER,
+                "subGroupPolicy": {"subGroupSize": 2, "subGroupPolicyType": "LeaderExcluded"},
+            },
+            {leaderworkerset.SUBGROUP_TOPOLOGY: "rack"},
+            {"subgroup": [(2, {"disk": "ssd"})]},
+        ),
+    ],
+)
+def test_workers_that_follow_their_leader_are_expected(
+    spec: Plain, annotations: Mapping[str, str], expected: dict[str, Any]
+) -> None:
+    """The first subgroup may have the leader beside as many workers as the others."""
+    found = shape_of(leaderworkerset.KIND, {"leaderWorkerTemplate": spec}, annotations)
+    assert expected_of(found) == expected
+
+
+def test_workers_that_wait_for_a_ready_leader_are_expected() -> None:
+    """They come later still, and the leader cannot run without them either."""
+    spec = {"startupPolicy": "LeaderReady", "leaderWorkerTemplate": {"size": 3, "workerTemplate": WORKER}}
+    assert expected_of(shape_of(leaderworkerset.KIND, spec)) == {"replica": [(3, None)]}
+
+
+def test_what_a_template_needs_is_what_nodes_give() -> None:
+    """Affinity to other pods is left out: the stand-ins have none of their labels."""
+    resources = {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}
+    plain = {
+        "schedulerName": SCHEDULER_NAME,
+        "nodeSelector": {"disk": "ssd"},
+        "affinity": {
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}},
+            "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "rack"}]},
+        },
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [{"name": "a", "image": "busybox", "resources": resources}],
+        "initContainers": [{"name": "b", "restartPolicy": "Always", "resources": resources}],
+        "overhead": {"cpu": "1m"},
+        "resources": {"requests": {"cpu": "3"}},
+    }
+    needs = msgspec.convert(plain, MemberTemplateSpec).needs
+    assert msgspec.json.decode(msgspec.json.encode(needs)) == {
+        "nodeSelector": {"disk": "ssd"},
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}},
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [{"name": "a", "resources": {"requests": {"cpu": "1"}}}],
+        "initContainers": [{"name": "b", "restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}}],
+        "overhead": {"cpu": "1m"},
+        "resources": {"requests": {"cpu": "3"}},
+    }

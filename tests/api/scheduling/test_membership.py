@@ -97,7 +97,7 @@ def test_an_empty_name_is_a_problem() -> None:
     assert found.message.startswith("The name of the pod's group is empty;")
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(*[st.sampled_from([None, None, "a", "b", "c.d", "A", ""])] * 3)
 def test_any_three_places_give_a_group_or_a_problem(
     native: str | None, label: str | None, annotation: str | None

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from cpg_api.scheduling.forest import Forest, Group
 from cpg_api.scheduling.names import FINALIZER
-from cpg_api.scheduling.protection import desired_finalizers, is_held_by_children, needs_our_finalizer
-from cpg_engine.testing.builders import composite, metadata, pod_group
+from cpg_api.scheduling.protection import desired_finalizers, is_held_by_children, names_group, needs_our_finalizer
+from cpg_engine.testing.builders import composite, metadata, pod, pod_group
 
 OTHER = "example.com/hold"
 LATER = "2026-01-01T00:00:01Z"
@@ -82,3 +82,9 @@ def test_every_forest_can_be_deleted(parents: list[int]) -> None:
         assert free
         for name in free:
             del groups[name]
+
+
+def test_only_pods_that_name_their_group_hold_it() -> None:
+    """A group that follows from an owner is not named."""
+    assert names_group(pod("p", group="g"))
+    assert not names_group(replace(pod("p"), derived_group="g"))

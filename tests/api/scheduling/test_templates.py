@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -111,7 +111,6 @@ def slow_positions(template: Template, parent: str | None, depth: int) -> list[t
     return [here, *(place for one in children for place in slow_positions(one, template.name, depth + 1))]
 
 
-@settings(deadline=None)
 @given(draw_workloads())
 def test_the_walk_equals_the_recursive_one(source: Workload) -> None:
     """Position by position, with every template once."""
