@@ -169,11 +169,13 @@ async def record_event(
     *,
     related: tuple[Resource, ObjectMeta] | None = None,
     counted: bool = False,
+    only_new: bool = False,
 ) -> None:
     """Create an event about an object in its namespace, or in ``default`` for a cluster-scoped object.
 
     ``related`` is a second object. If ``counted``, the same cause at the same object is one event with a count, for as
-    long as the server keeps it. Events in a namespace that is being deleted are dropped.
+    long as the server keeps it; with ``only_new``, one that exists is left as it is. Events in a namespace that is
+    being deleted are dropped.
     """
     namespace, start = target.namespace or "default", target.name[:200].rstrip("-.")
     name = {"name": f"{start}.{_event_digest(target, event)}"} if counted else {"generateName": f"{start}-"}
@@ -199,7 +201,8 @@ async def record_event(
             return
         if not (counted and error.is_already_exists):
             raise
-        await _count_event(connection, EVENTS.path(namespace, name["name"]))
+        if not only_new:
+            await _count_event(connection, EVENTS.path(namespace, name["name"]))
 
 
 class _EventSeries(msgspec.Struct):

@@ -12,6 +12,8 @@ from typing import Protocol, TypeVar
 import msgspec
 import yaml
 
+from cpg_api.integrations.custom import CustomKind, custom_problems
+from cpg_api.integrations.registry import OWNERS
 from cpg_api.parsing import Rejected, convert_object
 from cpg_client.process import LeaderElectionSettings
 
@@ -42,6 +44,10 @@ class CommonSettings(Protocol):
     @property
     def integrations(self) -> tuple[str, ...]:
         """The kinds whose pods get groups without naming any."""
+
+    @property
+    def custom_integrations(self) -> tuple[CustomKind, ...]:
+        """Further kinds."""
 
     @property
     def leader_election(self) -> LeaderElectionSettings:
@@ -96,6 +102,7 @@ def common_problems(settings: CommonSettings) -> Iterator[str]:
     yield from address_problems("listen", settings.listen)
     repeated = (name for name, count in Counter(settings.integrations).items() if count > 1)
     yield from (f"integrations: {name!r} is there more than once" for name in repeated)
+    yield from custom_problems(settings.custom_integrations, [OWNERS[name] for name in settings.integrations])
     try:
         settings.leader_election.lease_settings()
     except ValueError as error:

@@ -254,6 +254,14 @@ async def test_repeated_events_are_counted(server: "FakeServer", timed: Connecti
         await record_event(timed, PODS, POD, EVENT)
 
 
+async def test_an_event_that_is_only_new_is_not_counted(server: "FakeServer", timed: Connection) -> None:
+    """One that exists is left as it is."""
+    exists = {"kind": "Status", "reason": "AlreadyExists"}
+    server.answers("POST", "/apis/events.k8s.io/v1/namespaces/ns/events", exists, status=409)
+    await record_event(timed, PODS, POD, EVENT, counted=True, only_new=True)
+    assert [one.method for one in server.seen] == ["POST"]
+
+
 async def test_events_with_the_same_cause_are_one(server: "FakeServer", timed: Connection) -> None:
     """A changing number in the note makes no new event."""
     names = set()

@@ -181,7 +181,7 @@ class ReplayedStore:
         self.versions[key], self.objects[key] = version, new
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(PHASES)
 def test_the_store_ends_with_the_objects_of_the_server(phases: list[Phase]) -> None:
     """The changes lead there step by step, none lost and none repeated."""

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec import Struct, field
 
+from cpg_api.integrations.custom import CustomKind
 from cpg_client.process import LeaderElectionSettings
 from cpg_client.settings import SettingsError, common_problems, override, parse_address, read_settings
 
@@ -16,6 +17,7 @@ class SomeSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="came
     namespaces: tuple[str, ...] = ()
     listen: str = "127.0.0.1:80"
     integrations: tuple[str, ...] = ()
+    custom_integrations: tuple[CustomKind, ...] = ()
     leader_election: LeaderElectionSettings = field(default_factory=LeaderElectionSettings)
 
 
@@ -27,7 +29,7 @@ def some_problems(settings: SomeSettings) -> Iterator[str]:
 def test_every_problem_is_named_with_its_file(tmp_path: Path) -> None:
     """All at once; those of the command line without a file."""
     path = tmp_path / "settings.yaml"
-    path.write_text("namespaces: [A, b]\nlisten: here\nintegrations: [a, a]\nleaderElection: {retryPeriod: 99}\n")
+    path.write_text("namespaces: [A, b]\nlisten: here\nintegrations: [job, job]\nleaderElection: {retryPeriod: 99}\n")
     with pytest.raises(SettingsError) as caught:
         read_settings(path, SomeSettings, some_problems)
     assert [line.partition(": ")[2].partition(":")[0] for line in str(caught.value).splitlines()] == [
