@@ -2,13 +2,13 @@
 
 1. Ignore the reservations that the unit may take.
 2. Search for a placement: the minimums first, then all other pods.
-3. Read off the binds, with their allocations, and the report of every group.
+3. Read off the binds, with their allocations, the room for pods that are expected, and the report of every group.
 4. Roll everything back. Assuming and performing the decision is up to the scheduler.
 """
 
 from collections.abc import Iterable
 
-from cpg_engine.decisions import Bind, Decision
+from cpg_engine.decisions import Bind, Decision, ReservedRoom
 from cpg_engine.errors import ContradictionError
 from cpg_engine.gangs.domain_choice import DomainChoice
 from cpg_engine.gangs.needs import Needs
@@ -31,18 +31,20 @@ def decide(snapshot: Snapshot, unit: Unit, options: SearchOptions, *, ignored: I
         ledger.ignore(ignored)
         search = PlacementSearch(snapshot, unit, options)
         finding, contradiction = _run(search)
-        assignments = search.assignments() if finding is Finding.PLACED else ()
+        assignments = tuple(search.assignments()) if finding is Finding.PLACED else ()
         binds = tuple(
             Bind(pod.uid, ledger.cluster.name(row), ledger.allocators.allocations(pod.pod_class, row))
             for pod, row in assignments
+            if not pod.is_expected
         )
+        reserved = tuple(ReservedRoom(pod.uid, ledger.cluster.name(row)) for pod, row in assignments if pod.is_expected)
         reports = search.reports()
         limitations = search.limitations(finding)
         placements = search.placement_counts()
     finally:
         ledger.rollback(mark)
     explanation = Explanation(finding, reports, next_step(finding, reports), contradiction, limitations)
-    return Decision(binds, explanation, placements, search.is_excluded)
+    return Decision(binds, explanation, placements, search.is_excluded, reserved)
 
 
 def could_place(snapshot: Snapshot, unit: Unit, options: SearchOptions, *, ignored: Iterable[str] = ()) -> bool:

@@ -25,6 +25,13 @@ class Bind(Struct, frozen=True):
     allocations: tuple[Allocation, ...] = ()
 
 
+class ReservedRoom(Struct, frozen=True):
+    """The node that has room for a pod that is expected, by UID."""
+
+    uid: str
+    node: str
+
+
 class PlacementCounts(Struct, frozen=True):
     """How many domains a search could choose from, and how many of those that it tried it could fill, or not."""
 
@@ -37,9 +44,11 @@ class Decision(Struct, frozen=True):
     """Everything that was decided about one unit; nothing is bound unless the whole minimum is.
 
     ``is_excluded`` says that the bounds on room leave the unit no place, so that no search had to prove it.
+    ``reserved`` is the room for pods of the unit that do not exist yet.
     """
 
     binds: tuple[Bind, ...]
     explanation: Explanation
     placements: PlacementCounts = PlacementCounts()
     is_excluded: bool = False
+    reserved: tuple[ReservedRoom, ...] = ()

@@ -10,6 +10,7 @@ from typing import get_args
 
 import msgspec
 
+from cpg_client import garbage
 from cpg_client.errors import ClientError
 from cpg_client.flavours import Api
 from cpg_client.incluster import find_endpoint
@@ -29,6 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.root and not given.replay:
         parser.error("--root goes with --replay")
     configure_logging(given.log_level)
+    garbage.tune()
     try:
         if given.replay:
             return _replay(given.replay, given.root)

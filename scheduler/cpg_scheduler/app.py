@@ -19,6 +19,7 @@ from cpg_api.core.pod import Pod
 from cpg_api.integrations.registry import Integrations
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.podgroup import PodGroup
+from cpg_client import garbage
 from cpg_client.connection import Connection
 from cpg_client.endpoint import Endpoint
 from cpg_client.freshness import Freshness
@@ -120,7 +121,9 @@ async def _reflect(
     """Start the reflectors, as soon as the API server can be asked for its kinds, and watch these."""
     settings, kinds = shell.settings, await discover(connection, shell.settings, shell.log)
     cache = ClusterCache(new_snapshot(settings.weights), kinds, settings.scheduler_name, namespaces=settings.namespaces)
-    cluster = ReflectedCluster(cache, kinds, Integrations([settings.scheduler_name], settings.integrations))
+    integrations = Integrations([settings.scheduler_name], settings.integrations, settings.custom_integrations)
+    cluster = ReflectedCluster(cache, kinds, integrations)
+    cache.expected.timeout, cache.expected.wall = settings.expected_pods_timeout, connection.timing.wall
     for reflector in reflectors(connection, cluster, shell.log):
         informers.start(reflector)
     shell.readiness.informers = informers
@@ -147,6 +150,7 @@ async def _lead(
             freshness = Freshness(connection, informers, log, {PODS.path(): _toucher(connection, cluster.cache)})
             parts = _wire(connection, shell, cluster, tasks, StallGuard(seconds_with_suspension, freshness.catch_up))
             await run_until(ended, _catch_up(shell, informers, freshness))
+            garbage.exclude_cache()
             log.info(
                 "ready" if informers.synced else "ended early",
                 pods=len(cluster.cache.pods),

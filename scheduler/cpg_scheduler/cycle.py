@@ -31,6 +31,7 @@ from cpg_scheduler.attempt import Attempt, attempt_of, bind_batch, failure_of, l
 from cpg_scheduler.binding.batch import BindBatch, BindDelayed, BindFailed, BindFailure, BindSucceeded
 from cpg_scheduler.binding.binder import Binder
 from cpg_scheduler.cache.cluster import ClusterCache
+from cpg_scheduler.expected_reservations import ExpectedReservations
 from cpg_scheduler.inadmissible import Inadmissible
 from cpg_scheduler.inbox import EventInbox
 from cpg_scheduler.instructions import Requeue
@@ -95,6 +96,7 @@ class SchedulingLoop:
         self._slices = cache.slices
         self._queue = queue
         self._inbox = inbox
+        self._expected = ExpectedReservations(cache, options)
         self._requeuer = Requeuer(cache, queue)
         self._binder = binder
         self._executor = executor
@@ -140,8 +142,10 @@ class SchedulingLoop:
         return 0.0
 
     def recover(self) -> None:
-        """Take up the preemptions of a previous leader."""
+        """Take up the preemptions of a previous leader, and its reservations for pods that do not exist yet."""
         self._perform(self._preemption.recover())
+        for key in self._expected.units():
+            self._guard(key, self._expected.recover)
 
     def stop_attempts(self) -> None:
         """Attempt no more units; the outcomes of what was begun are still handled."""
@@ -154,6 +158,7 @@ class SchedulingLoop:
         if self._is_ending or self._stalls.is_stalled:
             return False
         now = self._clock()
+        self._expected.expire()
         self._requeue(now)
         if self._requeuer.is_behind:
             return True
@@ -165,8 +170,10 @@ class SchedulingLoop:
 
     async def _sleep(self, gathering: float = 0.0) -> None:
         """Sleep until there are events, and more have been gathered, or until a unit's backoff has ended."""
-        wake = self._queue.next_wake()
-        timeout = None if wake is None else max(wake - self._clock(), 0.0)
+        wake, expiry = self._queue.next_wake(), self._expected.seconds_left()
+        timeout = expiry if wake is None else max(wake - self._clock(), 0.0)
+        if timeout is not None and expiry is not None:
+            timeout = min(timeout, expiry)
         try:
             async with asyncio.timeout(timeout):
                 await self._inbox.wait()
@@ -244,7 +251,9 @@ class SchedulingLoop:
 
     def _requeue(self, now: float) -> None:
         """Let the changes of the cluster activate the units that they may help."""
-        self._perform(self._preemption.handle(self._requeuer.take_events(now)))
+        events = self._requeuer.take_events(now)
+        self._perform(self._preemption.handle(events))
+        self._expected.review(events.changed_units)
 
     def _requeue_unit(self, requeue: Requeue) -> None:
         """Have a unit attempted at once or after a backoff, if it has pending pods."""
@@ -296,6 +305,7 @@ class SchedulingLoop:
         self._perform(self._preemption.handle(PodsPlaced(key, attempt.nodes)))
         preemption = self._preemption.attempt(key, unit, attempt.decision, attempt.unplaced)
         self._perform(preemption.instructions)
+        self._expected.reserve(attempt)
         result = self._record(attempt, preemption)
         if attempt.unplaced:
             self._requeuer.add_unschedulable(key, unit, failure_of(self._cache, attempt, preemption), self._clock())

@@ -39,6 +39,8 @@ class GroupMissing(Struct, frozen=True):
     """The tree names a group that does not exist."""
 
     group: GroupKey
+    owner: str = ""
+    """The owner for which the operator makes the group, such as ``JobSet train``."""
 
 
 class TemplateMissing(Struct, frozen=True):

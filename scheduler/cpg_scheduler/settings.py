@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, field
 
+from cpg_api.integrations.custom import CustomKind
 from cpg_api.integrations.registry import DEFAULT_INTEGRATIONS, Integration
 from cpg_api.scheduling.names import SCHEDULER_NAME
 from cpg_client.flavours import Api
@@ -14,6 +15,7 @@ from cpg_client.process import LeaderElectionSettings
 from cpg_client.settings import MAX_PORT, common_problems, override, parse_address, read_settings
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.weights import Weights
+from cpg_scheduler.cache.expected import EXPECTED_PODS_SECONDS
 from cpg_scheduler.preemption.terminating import MAX_GRACE_PERIOD_SECONDS
 from cpg_scheduler.queueing.policy import RequeueBackoff
 
@@ -47,12 +49,16 @@ class SchedulerSettings(Struct, frozen=True, forbid_unknown_fields=True, rename=
     """How long a batch of binds waits for its volumes before its unit is scheduled again."""
     max_grace_period: float = MAX_GRACE_PERIOD_SECONDS
     """How long a preemption waits for a pod with a longer grace period; 30 s later it may evict another one instead."""
+    expected_pods_timeout: float = EXPECTED_PODS_SECONDS
+    """How long room is reserved for expected pods, from when the first pod of their group has a node; 0 for never."""
     listen: str = "127.0.0.1:10270"
     """Where probes and metrics are served, as host:port; empty for nowhere."""
     debug_port: int = 10272
     """The port on 127.0.0.1 where the leader serves explanations and dumps; 0 for none."""
     integrations: tuple[Integration, ...] = DEFAULT_INTEGRATIONS
     """The kinds of owners whose pods get groups without naming any, the same ones in both processes."""
+    custom_integrations: tuple[CustomKind, ...] = ()
+    """Further kinds of owners, the same ones in both processes."""
     backoff: RequeueBackoff = field(default_factory=RequeueBackoff)
     search: SearchSettings = field(default_factory=SearchSettings)
     weights: Weights = field(default_factory=Weights)
@@ -85,6 +91,8 @@ def _problems(settings: SchedulerSettings) -> Iterator[str]:
         yield "volumeBindTimeout: must be a number of seconds above zero"
     if not 0 <= settings.max_grace_period < math.inf:
         yield "maxGracePeriod: must be a number of seconds, not negative"
+    if not 0 <= settings.expected_pods_timeout < math.inf:
+        yield "expectedPodsTimeout: must be a number of seconds, not negative"
     if not 0 <= settings.debug_port <= MAX_PORT:
         yield f"debugPort: must be a port, or 0, and not {settings.debug_port}"
     if settings.search.budget < 0:

@@ -9,13 +9,17 @@ from msgspec import Struct
 
 from cpg_api.core.pod import Pod
 from cpg_api.core.priorityclass import PREEMPT_LOWER_PRIORITY
+from cpg_api.integrations.registry import owner_of_group
 from cpg_api.scheduling.forest import Anchor, Group, GroupKey, Tree
 from cpg_api.scheduling.membership import membership
 from cpg_api.scheduling.podgroup import PodGroup
+from cpg_api.scheduling.protection import names_group
 from cpg_api.scheduling.templates import effective_tree, resolved_preemption_policy, resolved_priority
 from cpg_api.scheduling.validation import ValidationContext, tree_wait_message, validate, validate_members
+from cpg_api.scheduling.workload import Workload
 from cpg_engine.gangs.unit import GroupPods, Unit, pod_unit, tree_unit
 from cpg_scheduler.cache.cluster import SINGLE_POD, ClusterCache
+from cpg_scheduler.cache.expected import NOTHING_EXPECTED, ExpectedGroup, ExpectedMembers
 from cpg_scheduler.cache.pods import unread_api
 from cpg_scheduler.inadmissible import (
     GroupKindsNotServed,
@@ -46,6 +50,7 @@ class SchedulableUnit(Struct, frozen=True):
     priority: int = 0
     preempts: bool = True
     """Whether pods may be evicted for it."""
+    expected: ExpectedMembers = NOTHING_EXPECTED
 
 
 def queue_key_of(cache: ClusterCache, key: UnitKey) -> QueueKey | None:
@@ -76,6 +81,7 @@ def build_unit(cache: ClusterCache, key: UnitKey) -> SchedulableUnit | Inadmissi
     if problem is not None:
         return Inadmissible(problem, pods, groups)
     members = {node.key: members_of(cache, key.flavour, node.key) for node in tree.nodes}
+    expected = cache.expected.add_to(key.flavour, tree, members) if cache.expected else NOTHING_EXPECTED
     policies = {resolved_preemption_policy(tree.root, workloads, cache.priority_classes), *map(_policy, pods)}
     return SchedulableUnit(
         unit=tree_unit(tree, members, cache.snapshot.ledger),
@@ -83,7 +89,15 @@ def build_unit(cache: ClusterCache, key: UnitKey) -> SchedulableUnit | Inadmissi
         groups=groups,
         priority=_priority_of(cache, key.flavour, tree),
         preempts=NEVER not in policies,
+        expected=expected,
     )
+
+
+def groups_expecting(cache: ClusterCache, key: UnitKey) -> Mapping[GroupKey, ExpectedGroup]:
+    """Return the groups of a unit that expect pods."""
+    tree = cache.stores[key.flavour].forest.tree_of(key.key)
+    members = {node.key: members_of(cache, key.flavour, node.key) for node in tree.nodes}
+    return cache.expected.open_groups(key.flavour, tree, members)
 
 
 def pending_pods(cache: ClusterCache, key: UnitKey) -> list[Pod]:
@@ -170,6 +184,9 @@ def _problem(cache: ClusterCache, flavour: str, tree: Tree) -> UnitProblem | Non
     """Return why a tree cannot be attempted, if it cannot; pods that terminate or have ended break no rules."""
     if tree.anchor is Anchor.MISSING:
         return _missing(cache, flavour, tree)
+    replaced = _replaced(cache, flavour, tree)
+    if replaced is not None:
+        return replaced
     context = ValidationContext(workloads=cache.workloads[flavour], classes=cache.priority_classes)
     problems = validate(tree, context)
     if problems:
@@ -188,9 +205,49 @@ def _problem(cache: ClusterCache, flavour: str, tree: Tree) -> UnitProblem | Non
 
 def _missing(cache: ClusterCache, flavour: str, tree: Tree) -> GroupMissing | GroupKindsNotServed:
     """Return that the anchor of a tree does not exist; if its pods name a kind that is not read, it may be of that."""
-    apis = (unread_api(pod, cache.stores) for pod in _pending(cache, flavour, tree))
+    pods = _pending(cache, flavour, tree)
+    apis = (unread_api(pod, cache.stores) for pod in pods)
     api = next(filter(None, apis), "") if not tree.nodes else ""
-    return GroupKindsNotServed(tree.anchor_key, api) if api else GroupMissing(tree.anchor_key)
+    if api:
+        return GroupKindsNotServed(tree.anchor_key, api)
+    derived = (pod.derived_group for pod in pods if pod.derived_group and membership(pod).group == pod.derived_group)
+    return GroupMissing(tree.anchor_key, next(map(owner_of_group, derived), ""))
+
+
+def _replaced(cache: ClusterCache, flavour: str, tree: Tree) -> TemplateMissing | None:
+    """Return that a tree was made for an earlier owner than that of pending pods that derive their group.
+
+    Both owners have the same name, so the groups of the later one will replace these. A pod that names its group gets
+    the group of that name, whatever it was made for.
+    """
+    for node in tree.nodes:
+        members = cache.members(flavour, node.key) if isinstance(node.group, PodGroup) else ()
+        derived = (pod for pod in members if pod.derived_group and cache.is_pending(pod) and not names_group(pod))
+        for owner in sorted({pod.derived_owner for pod in derived}):
+            if not _is_made_for(cache, flavour, node.group, owner):
+                kind = owner.partition("/")[0] or "owner"
+                return TemplateMissing(f"waiting for the groups of its {kind}: {node.key} is of an earlier one")
+    return None
+
+
+def _is_made_for(cache: ClusterCache, flavour: str, group: Group, owner: str) -> bool:
+    """Return whether a group may belong to an owner: it stays, and its Workload has no other controller."""
+    if group.metadata.deletion_timestamp is not None:
+        return False
+    reference = group.spec.workload_ref
+    if reference is None:
+        return True
+    workload = cache.workloads[flavour].get((group.metadata.namespace, reference.workload_name))
+    if workload is None or not _may_control(f"{Workload.kind}/{workload.metadata.uid}", group):
+        return False
+    return not owner or _may_control(owner, workload)
+
+
+def _may_control(owner: str, found: Group | Workload) -> bool:
+    """Return whether an object has no other controller of the kind of this owner."""
+    kind, _, _ = owner.partition("/")
+    controllers = {f"{one.kind}/{one.uid}" for one in found.metadata.owner_references if one.kind == kind}
+    return not controllers or owner in controllers
 
 
 def _difference(cache: ClusterCache, pods: Collection[Pod]) -> SchedulerNamesDiffer | PreemptionPoliciesDiffer | None:

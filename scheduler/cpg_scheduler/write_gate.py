@@ -1,4 +1,8 @@
-"""The gate for urgent writes: conditions and events wait while binds and evictions are in flight."""
+"""The gate for urgent writes: conditions and events wait while binds and evictions are in flight.
+
+A bind waits for the one status write of its pod that may be in flight already. On another connection that write could
+arrive after the bind, and a pod that runs would say that it cannot be scheduled.
+"""
 
 import asyncio
 from collections.abc import Iterator
@@ -6,13 +10,15 @@ from contextlib import contextmanager
 
 
 class WriteGate:
-    """Counts urgent writes; it is open while there are none."""
+    """Counts urgent writes; it is open while there are none. It knows the objects whose status is being written."""
 
     def __init__(self) -> None:
         """Start open."""
         self._urgent = 0
         self._open = asyncio.Event()
         self._open.set()
+        self._in_flight: dict[str, asyncio.Event] = {}
+        """For each object whose status is being written, by its key: set when that has ended."""
 
     def enter(self, writes: int = 1) -> None:
         """Note that urgent writes have begun."""
@@ -43,3 +49,18 @@ class WriteGate:
     async def wait_open(self) -> None:
         """Wait until no urgent write is in flight."""
         await self._open.wait()
+
+    @contextmanager
+    def writing(self, key: str) -> Iterator[None]:
+        """Note that the status of an object is being written for as long as the block runs."""
+        ended = self._in_flight[key] = asyncio.Event()
+        try:
+            yield
+        finally:
+            del self._in_flight[key]
+            ended.set()
+
+    async def wait_written(self, key: str) -> None:
+        """Wait until the status of an object is not being written."""
+        if (ended := self._in_flight.get(key)) is not None:
+            await ended.wait()

@@ -229,7 +229,7 @@ def test_a_single_node_is_filled_up_to_its_last_pod() -> None:
     st.sampled_from(["500m", "1", "1500m"]),
     st.data(),
 )
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_a_run_is_the_same_as_one_by_one(
     nodes: list[tuple[int, int]], count: int, cpu: str, data: st.DataObject
 ) -> None:

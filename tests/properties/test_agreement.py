@@ -109,7 +109,7 @@ def wrong(refusal: Inadmissible | None) -> str:
     return text.message if text is not None and text.reason == "Invalid" else ""
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(groups(), members(), st.sampled_from(SOURCES), st.sampled_from([(), (priority_class("high", 5),)]))
 def test_operator_and_scheduler_agree_whether_a_tree_is_invalid_and_why(
     there: list[Group], pods: list[Pod], source: Workload | None, classes: Sequence[PriorityClass]

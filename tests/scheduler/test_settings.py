@@ -42,6 +42,10 @@ def test_settings_of_a_file_override_the_defaults(tmp_path: Path) -> None:
         ("schedulerName: ''\n", ["schedulerName: must not be empty"]),
         ("namespaces: [a, B_b]\n", ["namespaces: 'B_b' cannot be the name of a namespace"]),
         ("integrations: [job, job]\n", ["integrations: 'job' is there more than once"]),
+        (
+            "integrations: [job]\ncustomIntegrations: [{group: g, version: v1, kind: Job, plural: js, template: t}]\n",
+            ["customIntegrations[0]: 'Job' is the kind or the prefix", "'job' is the kind or the prefix"],
+        ),
         ("listen: nowhere\n", ["listen: 'nowhere' is not host:port"]),
         ("a: [\n", ["settings.yaml"]),
         ("- a list\n", ["settings.yaml"]),

@@ -6,9 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from cpg_api.core.pod import Pod, SchedulingGate, SchedulingGroup
-from cpg_api.meta import ObjectMeta
+from cpg_api.meta import ObjectMeta, OwnerReference
 from cpg_api.scheduling.forest import Group, GroupKey, key_of
 from cpg_api.scheduling.names import POD_GROUP_LABEL
+from cpg_api.scheduling.workload import Workload
 from cpg_engine.testing.builders import (
     bare,
     composite,
@@ -176,6 +177,19 @@ def test_a_member_of_an_unknown_group_says_that_the_kind_is_not_read() -> None:
     assert found.problem == GroupMissing(unit.key)
 
 
+@pytest.mark.parametrize("missing", ["job.train.pods", "mid"])
+def test_a_group_that_is_derived_comes_from_an_owner(missing: str) -> None:
+    """Also one above the group of the pods; a pod that names its group itself waits for its user."""
+    groups: dict[str, Group] = {
+        "job.train.pods": pod_group("job.train.pods", parent="mid"),
+        "mid": composite("mid"),
+    }
+    key = key_of(groups.pop(missing))
+    derived = replace(pod("p"), derived_group="job.train.pods")
+    for member, owner in ((derived, "Job train"), (pod("p", group="job.train.pods"), "")):
+        assert inadmissible(Stage(*groups.values(), member), "p").problem == GroupMissing(key, owner)
+
+
 # Trees that wait for an object or a change.
 
 
@@ -230,6 +244,63 @@ def test_a_tree_waits_for_the_template_of_a_group_without_a_policy() -> None:
 
 
 # Invalid trees.
+
+
+def owned_workload(*owners: OwnerReference) -> Workload:
+    """Return a Workload of these owners."""
+    found = workload([leaf_template("t", gang=1)])
+    return replace(found, metadata=replace(found.metadata, owner_references=owners))
+
+
+@pytest.mark.parametrize(
+    ("uid", "owner", "waits"),
+    [
+        ("1", "JobSet/1", False),
+        ("1", "JobSet/2", True),
+        ("", "JobSet/2", False),
+        ("1", "Job/2", False),
+        ("1", "", False),
+    ],
+)
+def test_a_pod_waits_for_the_groups_of_its_own_owner(uid: str, owner: str, *, waits: bool) -> None:
+    """Those of an earlier owner of that name have other minimums and constraints. Only owners of its kind count."""
+    reference = OwnerReference(kind="JobSet", name="train", uid=uid, controller=True)
+    member = replace(pod("p"), derived_group="g", derived_owner=owner)
+    stage = Stage(pod_group("g", workload="w", template="t"), member, owned_workload(*([reference] if uid else [])))
+    if not waits:
+        assert len(built(stage, "p").pods) == 1
+        return
+    message = "waiting for the groups of its JobSet: PodGroup default/g is of an earlier one"
+    assert inadmissible(stage, "p").problem == TemplateMissing(message)
+
+
+def test_a_derived_group_of_an_earlier_workload_is_about_to_go() -> None:
+    """The Workload of the later owner may be made before the groups of the earlier one are gone."""
+    group = pod_group("g", workload="w", template="t")
+    earlier = OwnerReference(kind="Workload", name="w", uid="earlier", controller=True)
+    group = replace(group, metadata=replace(group.metadata, owner_references=(earlier,)))
+    member = replace(pod("p"), derived_group="g", derived_owner="JobSet/1")
+    later = OwnerReference(kind="JobSet", name="train", uid="1", controller=True)
+    assert isinstance(inadmissible(Stage(group, member, owned_workload(later)), "p").problem, TemplateMissing)
+    now = replace(earlier, uid=owned_workload().metadata.uid)
+    group = replace(group, metadata=replace(group.metadata, owner_references=(now,)))
+    assert built(Stage(group, member, owned_workload(later)), "p").pods
+
+
+def test_a_derived_group_without_its_workload_is_about_to_go() -> None:
+    """A pod that derives it waits; one that names it does not."""
+    group = pod_group("g", workload="w", template="t")
+    stage = Stage(group, replace(pod("p"), derived_group="g", derived_owner="JobSet/1"))
+    assert isinstance(inadmissible(stage, "p").problem, TemplateMissing)
+    assert built(Stage(group, pod("p", group="g")), "p").pods
+    both = replace(pod("p", group="g"), derived_group="other", derived_owner="JobSet/1")
+    assert built(Stage(group, both), "p").pods
+    going = pod_group("g")
+    going = replace(going, metadata=replace(going.metadata, deletion_timestamp="2026-01-01T00:00:01Z"))
+    assert isinstance(inadmissible(Stage(going, replace(pod("p"), derived_group="g")), "p").problem, TemplateMissing)
+    assert built(Stage(going, pod("p", group="g")), "p").pods
+    without = Stage(pod_group("g"), replace(pod("p"), derived_group="g", derived_owner="JobSet/1"))
+    assert built(without, "p").pods
 
 
 def test_a_cycle_of_parents_is_invalid() -> None:

@@ -1,6 +1,7 @@
 """Binds and evictions go before conditions and events."""
 
 import asyncio
+import contextlib
 
 from cpg_scheduler.write_gate import WriteGate
 
@@ -19,3 +20,15 @@ async def test_the_gate_opens_when_the_last_urgent_write_has_ended() -> None:
         await asyncio.sleep(0)
         assert not waiting.done()
     await asyncio.wait_for(waiting, 1)
+
+
+async def test_the_writes_of_one_object_are_waited_for() -> None:
+    """Whether or not they succeed; those of other objects are not."""
+    gate = WriteGate()
+    with contextlib.suppress(ValueError), gate.writing("a"):
+        waiting = asyncio.create_task(gate.wait_written("a"))
+        await asyncio.wait_for(gate.wait_written("b"), 1)
+        assert not waiting.done()
+        raise ValueError
+    await asyncio.wait_for(waiting, 1)
+    await asyncio.wait_for(gate.wait_written("a"), 1)

@@ -1,11 +1,13 @@
 """A unit as the search sees it: a tree of groups as one sequence, or a single pod."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from cpg_api.core.pod import Pod
-from cpg_api.scheduling.forest import Group, GroupKey, Tree
+from cpg_api.scheduling.forest import GroupKey, Tree, TreeNode
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.pod_classes import PodClass
@@ -16,10 +18,11 @@ POD = "Pod"
 
 
 class PendingPod(Struct, frozen=True):
-    """A pod that waits for a node."""
+    """A pod that waits for a node; one that is expected does not exist yet, and needs room all the same."""
 
     uid: str
     pod_class: PodClass
+    is_expected: bool = False
 
 
 class UnitNode(Struct, frozen=True, kw_only=True):
@@ -49,10 +52,23 @@ class Unit(Struct, frozen=True):
 
 
 class GroupPods(Struct, frozen=True):
-    """The pods of a PodGroup: those that wait, and those that have a node or have succeeded."""
+    """The pods of a PodGroup: those that wait, and those that have a node or have succeeded.
+
+    ``expected`` pods do not exist yet. No pod of the group is placed without room for ``needed`` pods, them included.
+    """
 
     pending: Sequence[Pod] = ()
     scheduled: Sequence[Pod] = ()
+    expected: Sequence[Pod] = ()
+    needed: int = 0
+
+    @property
+    def is_unborn(self) -> bool:
+        """Return whether room is needed for pods none of which exists."""
+        return self.needed > 0 and not self.pending and not self.scheduled
+
+
+NO_PODS = GroupPods()
 
 
 def pod_unit(pod: Pod, ledger: Ledger) -> Unit:
@@ -76,26 +92,38 @@ def _tree_unit(tree: Tree, members: Mapping[GroupKey, GroupPods], ledger: Ledger
         parent = tree.nodes[place].parent
         if parent is not None:
             ends[parent] = max(ends[parent], ends[place])
+    keys = {key for key, group in members.items() if group.needed and group.is_unborn}
+    unborn = Counter(node.parent for node in tree.nodes if node.key in keys) if keys else {}
     return Unit(
         nodes=tuple(
-            _node(node.group, node.key, node.children, end, members.get(node.key, GroupPods()), ledger)
-            for node, end in zip(tree.nodes, ends, strict=True)
+            _node(node, end, members, ledger, unborn=unborn.get(place, 0))
+            for place, (node, end) in enumerate(zip(tree.nodes, ends, strict=True))
         )
     )
 
 
 def _node(
-    group: Group, key: GroupKey, children: tuple[int, ...], end: int, members: GroupPods, ledger: Ledger
+    node: TreeNode, end: int, members_of: Mapping[GroupKey, GroupPods], ledger: Ledger, *, unborn: int
 ) -> UnitNode:
+    group, key = node.group, node.key
+    members = members_of.get(key, NO_PODS)
     constraints = group.spec.scheduling_constraints
     required = constraints.topology if constraints else None
     preferred = constraints.preferred_topology if constraints else None
     pending, refused = _members(members.pending, ledger)
+    minimum = max(group.minimum, 1)
+    if unborn:
+        minimum = min(minimum + unborn, len(node.children))
+    if members.expected:
+        expected, _ = _members(members.expected, ledger)
+        pending += tuple(replace(pod, is_expected=True) for pod in expected)
+    if members.needed:
+        minimum = max(minimum, min(members.needed, len(members.scheduled) + len(pending)))
     return UnitNode(
         key=key,
-        minimum=max(group.minimum, 1),
+        minimum=minimum,
         end=end,
-        children=children,
+        children=node.children,
         required=required[0].key if required else None,
         preferred=preferred[0].key if preferred else None,
         pending=pending,

@@ -68,7 +68,11 @@ def plan_preemption(
         ledger.ignore(own)
         simulation = Simulation(snapshot, unit, options)
         now, explanation = simulation.explain()
-        as_it_is = PreemptionPlan(outcome=PlanOutcome.PLANNED, nominations=_nominations(snapshot, now))
+        as_it_is = PreemptionPlan(
+            outcome=PlanOutcome.PLANNED,
+            nominations=_nominations(snapshot, now),
+            reserved=_nominations(snapshot, now, expected=True),
+        )
         if len(now) == sum(len(node.pending) for node in unit.nodes):
             return as_it_is
         found = _plan(
@@ -134,14 +138,16 @@ def _planned(
         outcome=PlanOutcome.PLANNED,
         evictions=tuple(map(Eviction, units, reasons, budgets.violated_names(units))),
         nominations=_nominations(simulation.snapshot, found.best.assignments),
+        reserved=_nominations(simulation.snapshot, found.best.assignments, expected=True),
         considered=considered,
         domains=found.compared,
         exhausted=found.exhausted or simulation.is_truncated,
     )
 
 
-def _nominations(snapshot: Snapshot, assignments: Assignments) -> tuple[Nomination, ...]:
-    return tuple(Nomination(member.uid, snapshot.ledger.cluster.name(row)) for member, row in assignments)
+def _nominations(snapshot: Snapshot, assignments: Assignments, *, expected: bool = False) -> tuple[Nomination, ...]:
+    name = snapshot.ledger.cluster.name
+    return tuple(Nomination(member.uid, name(row)) for member, row in assignments if member.is_expected is expected)
 
 
 # Steps 3 to 5 for a tree.

@@ -75,6 +75,8 @@ class PreemptionPlan(Struct, frozen=True, kw_only=True):
     outcome: PlanOutcome
     evictions: tuple[Eviction, ...] = ()
     nominations: tuple[Nomination, ...] = ()
+    reserved: tuple[Nomination, ...] = ()
+    """Where the room is for pods of the preemptor that do not exist yet."""
     considered: int = 0
     domains: int = 0
     exhausted: bool = False

@@ -19,7 +19,7 @@ from cpg_api.core.resources import ResourceList
 from cpg_api.meta import ObjectMeta
 from cpg_api.parsing import Rejected, convert_object
 from cpg_api.scheduling.forest import Group
-from cpg_api.scheduling.names import POD_GROUP_LABEL, SCHEDULER_NAME
+from cpg_api.scheduling.names import EXPECTED_PODS, POD_GROUP_LABEL, SCHEDULER_NAME
 from cpg_engine.testing.builders import NAMESPACE, composite, metadata, node, pod_group
 
 _POD = re.compile(r"(?:([^=@ ]+)=)?(?:(\d+)x)?([^@ ]+)?(?:@(\S+))?(?: on (\S+))?")
@@ -57,6 +57,8 @@ class GroupForm(Struct, frozen=True, forbid_unknown_fields=True):
     parent: str | None = None
     workload: str = "w"
     created: int | None = None
+    expects: int | None = None
+    """How many pods it will have, all like the oldest."""
     children: "dict[str, GroupForm | None] | None" = None
 
 
@@ -127,6 +129,9 @@ class Forms:
                 priority=self._priority if form.priority is None else form.priority,
                 meta=meta,
             )
+            if form.expects is not None:
+                annotations = {EXPECTED_PODS: f'[{{"count": {form.expects}}}]'}
+                group = replace(group, metadata=replace(group.metadata, annotations=annotations))
             yield replace(group, spec=replace(group.spec, preemption_policy=form.preemption))
             yield from self.groups(form.children or {}, name)
 

@@ -24,6 +24,7 @@ Groups, as trees; one with ``children`` is a CompositePodGroup, one without ``ga
     root: {gang: 2, key: zone, children: {pg1: {gang: 3, key: rack}, pg2: {gang: 1, preferred: rack}, pg3: {}}}
     late: {parent: root}          # added to what is there; further: priority, workload, created (a second)
     low: {gang: 2, whole: true}   # evicted as a whole, or not at all
+    led: {key: rack, expects: 4}  # will have four pods; those that do not exist yet need room as well
 
 Pods, in short ``NAME=COUNTxCPU@GROUP on NODE``, where only the CPU is never left out; one on a node runs there without
 having been scheduled. Unnamed pods are ``pg1-1``, ``pg1-2``, ... or ``pod-1``. With more in a mapping, ``pod`` is

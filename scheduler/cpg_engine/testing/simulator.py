@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
+from cpg_api.scheduling.expected import missing_pods, read_expected_pods
 from cpg_api.scheduling.forest import Anchor, Forest, Group, GroupKey, Tree, key_of
 from cpg_api.scheduling.membership import membership
 from cpg_api.scheduling.podgroup import PodGroup
@@ -143,9 +144,16 @@ class ClusterSimulator:
         """Return the unit as the engine sees it."""
         if root.tree is None:
             return pod_unit(root.pods[0], self.snapshot.ledger)
-        return tree_unit(
-            root.tree, {key: _members(pods) for key, pods in self._by_group().items()}, self.snapshot.ledger
-        )
+        members = {key: self._members(key, pods) for key, pods in self._by_group().items()}
+        return tree_unit(root.tree, members, self.snapshot.ledger)
+
+    def _members(self, key: GroupKey, pods: Iterable[Pod]) -> GroupPods:
+        """Return the pods of a group, and those that it expects; room for these is needed by the first pod alone."""
+        found, group = _members(pods), self.groups.get(key)
+        expected = read_expected_pods(group) if group is not None else ()
+        missing = missing_pods(key, expected, (*found.pending, *found.scheduled))
+        needed = 0 if found.scheduled else sum(entry.count for entry in expected)
+        return replace(found, expected=missing, needed=needed)
 
     def _trees(self) -> Iterator[RootUnit]:
         by_group = self._by_group()

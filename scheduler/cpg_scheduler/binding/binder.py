@@ -272,6 +272,7 @@ class Binder:
             known = await self._read_outcome(pod, node)
             if known is not None:
                 return known
+        await self._gate.wait_written(request.uid)
         request.is_sent = True
         try:
             await bind(self._connection, pod.metadata, node)

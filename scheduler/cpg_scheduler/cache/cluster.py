@@ -34,6 +34,7 @@ from cpg_engine.snapshot import Snapshot
 from cpg_scheduler.cache.assumed import AssumedPods, BindsInFlight
 from cpg_scheduler.cache.budgets import Budgets
 from cpg_scheduler.cache.events import ClusterEvents, EventCollector
+from cpg_scheduler.cache.expected import ExpectedPodsCache, ExpectedRoom
 from cpg_scheduler.cache.groups import GroupCache
 from cpg_scheduler.cache.marks import PreemptionMarks
 from cpg_scheduler.cache.pods import PodCache
@@ -68,6 +69,8 @@ class ClusterCache:
         self.budgets = Budgets(self.pods)
         self.marks = PreemptionMarks()
         self.reservations = Reservations(snapshot.ledger, self.events)
+        self.expected = ExpectedPodsCache()
+        self.expected_room = ExpectedRoom(self.reservations)
         self.victims = Victims(snapshot.ledger, self._pods, self._groups, self.events)
         self.storage = StorageCache(snapshot.ledger.storage, self.events)
         self.assumed = AssumedPods(snapshot.ledger.allocators, self.storage)
@@ -118,6 +121,7 @@ class ClusterCache:
 
         def on_change(change: Change[Group]) -> None:
             self.marks.replace_group(flavour, old_state(change), new_state(change))
+            self.expected.replace_group(flavour, old_state(change), new_state(change))
             self.victims.regroup(self._groups.on_group(flavour, change))
 
         return on_change

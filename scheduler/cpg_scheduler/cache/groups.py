@@ -6,7 +6,7 @@ from cpg_api.core.pod import Pod
 from cpg_api.core.priorityclass import PriorityClass
 from cpg_api.scheduling.forest import Group, GroupKey, key_of, parent_of
 from cpg_api.scheduling.groupstore import GroupStore
-from cpg_api.scheduling.names import MAX_DEPTH
+from cpg_api.scheduling.names import EXPECTED_PODS, MAX_DEPTH
 from cpg_api.scheduling.priority import PriorityClasses
 from cpg_api.scheduling.templates import effective_group
 from cpg_api.scheduling.workload import Workload
@@ -41,7 +41,7 @@ class GroupCache:
         store, key = self.stores[flavour], key_of(known)
         before = self.unit_of_group(key)
         anchors = store.put(new) if new is not None else store.remove(key)
-        if old is not None and new is not None and old.spec == new.spec:
+        if old is not None and new is not None and old.spec == new.spec and _expects_the_same(old, new):
             return set()
         # Where another flavour has a group of that name, its pods may change sides.
         units = {UnitKey(flavour, anchor) for anchor in anchors}
@@ -141,6 +141,10 @@ class GroupCache:
         units = {UnitKey(flavour, store.anchor(key)) for key in groups}
         self._events.change_units(units)
         return units
+
+
+def _expects_the_same(old: Group, new: Group) -> bool:
+    return old.metadata.annotations.get(EXPECTED_PODS) == new.metadata.annotations.get(EXPECTED_PODS)
 
 
 def is_rooted(ancestry: Sequence[Group]) -> bool:

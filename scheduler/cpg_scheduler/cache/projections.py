@@ -21,8 +21,9 @@ from cpg_api.meta import ObjectMeta
 from cpg_api.parsing import Rejected
 from cpg_api.problems import Problem
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
+from cpg_api.scheduling.expected import MAX_LENGTH
 from cpg_api.scheduling.membership import membership_entries
-from cpg_api.scheduling.names import DISRUPTION_TARGET, POD_GROUP_LABEL, POD_SCHEDULED
+from cpg_api.scheduling.names import DISRUPTION_TARGET, EXPECTED_PODS, POD_GROUP_LABEL, POD_SCHEDULED
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.workload import Workload
 from cpg_api.schema import MAX_SUBDOMAIN
@@ -33,6 +34,7 @@ from cpg_engine.cluster.requests import RequestError, pod_requests
 from cpg_engine.cluster.volumes import BOUND_ANNOTATION, CLASS_ANNOTATION, NODE_ANNOTATION
 
 S = TypeVar("S", bound=Struct)
+Owned = TypeVar("Owned", Workload, PodGroup)
 READ_ANNOTATIONS = frozenset({BOUND_ANNOTATION, CLASS_ANNOTATION, NODE_ANNOTATION, POD_GROUP_LABEL, MIRROR})
 READ_CONDITIONS = frozenset({POD_SCHEDULED, DISRUPTION_TARGET, "PodResizePending"})
 MAX_EXTENDED_RESOURCES = 64
@@ -41,7 +43,10 @@ MAX_EXTENDED_RESOURCES = 64
 
 def read_annotations(meta: ObjectMeta) -> dict[str, str]:
     """Return the annotations that scheduling reads; those that are longer than any name are as malformed if cut."""
-    return {name: value[: MAX_SUBDOMAIN + 1] for name, value in meta.annotations.items() if name in READ_ANNOTATIONS}
+    found = {name: value[: MAX_SUBDOMAIN + 1] for name, value in meta.annotations.items() if name in READ_ANNOTATIONS}
+    if EXPECTED_PODS in meta.annotations:
+        found[EXPECTED_PODS] = meta.annotations[EXPECTED_PODS][: MAX_LENGTH + 1]
+    return found
 
 
 def slim_meta(meta: ObjectMeta) -> ObjectMeta:
@@ -59,6 +64,13 @@ def slim(found: S) -> S:
 def slim_unlabelled(found: S) -> S:
     """Return an object of a kind that nothing selects by its labels."""
     return replace(found, metadata=replace(slim_meta(found.metadata), labels={}))  # type: ignore[attr-defined]
+
+
+def slim_owned(found: Owned) -> Owned:
+    """Return a Workload or group with its controller: pods that derive their group have an owner, which made both."""
+    controllers = tuple(one for one in found.metadata.owner_references if one.controller)
+    slimmed = slim_unlabelled(found)
+    return replace(slimmed, metadata=replace(slimmed.metadata, owner_references=controllers))
 
 
 def slim_claim(found: PersistentVolumeClaim) -> PersistentVolumeClaim:
@@ -151,9 +163,9 @@ KEPT: Mapping[Any, Kept] = {
     Node: Kept(slim_node),
     PersistentVolumeClaim: Kept(slim_claim, refuse_large),
     PodDisruptionBudget: Kept(slim_unlabelled, refuse_large),
-    PodGroup: Kept(slim_unlabelled),
+    PodGroup: Kept(slim_owned),
     CompositePodGroup: Kept(slim_unlabelled),
-    Workload: Kept(slim_unlabelled),
+    Workload: Kept(slim_owned),
 }
 SLIM = Kept(slim)
 """Of all other kinds, which users cannot create."""

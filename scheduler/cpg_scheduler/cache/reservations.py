@@ -39,6 +39,7 @@ class Reservations:
         self._ledger = ledger
         self._events = events
         self._held: dict[str, Reservation] = {}
+        self._pods: dict[str, Pod] = {}
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._held
@@ -51,6 +52,10 @@ class Reservations:
         """Return the reservation of a pod, if it has one."""
         return self._held.get(uid)
 
+    def pod_of(self, uid: str) -> Pod | None:
+        """Return the pod for which room is reserved."""
+        return self._pods.get(uid)
+
     def put(self, pod: Pod, reservation: Reservation) -> None:
         """Reserve room for a pod, in place of the room reserved before."""
         uid = pod.metadata.uid
@@ -61,12 +66,13 @@ class Reservations:
             )
         except RequestError:
             return  # the requests are invalid, so the pod will never be placed
-        self._held[uid] = reservation
+        self._held[uid], self._pods[uid] = reservation, pod
 
     def remove(self, uid: str) -> None:
         """Give up the room of a pod, if any is reserved."""
         found = self._held.pop(uid, None)
         if found is not None:
+            del self._pods[uid]
             self._ledger.remove_pod(RESERVATION_PREFIX + uid)
             self._events.free_node(found.node)
 

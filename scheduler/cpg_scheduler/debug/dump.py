@@ -74,6 +74,8 @@ class DumpedReservation(Struct, frozen=True, rename="camel"):
 
     uid: str
     nominated: Reservation
+    pod: Pod | None = None
+    """A pod that does not exist yet."""
 
 
 class Dump(Struct, frozen=True, rename="camel"):
@@ -169,7 +171,7 @@ def dump(
         },
         pods=list(cache.pods.values()),
         assumed=list(cache.assumed.values()),
-        nominations=[DumpedReservation(uid, found) for uid, found in cache.reservations.items()],
+        nominations=[_reservation(cache, uid, found) for uid, found in cache.reservations.items()],
         queue=[_queued_unit(position, now) for position in queue],
         scope=tuple(sorted(cache.namespaces)),
         taken=taken,
@@ -231,9 +233,15 @@ def restored(found: Dump) -> ClusterCache:
         if bind.uid in cache.pods:
             cache.assume(bind.uid, bind.node, bind.allocations)
     for nomination in found.nominations:
-        if nomination.uid in cache.pods:
-            cache.reservations.put(cache.pods[nomination.uid], nomination.nominated)
+        pod = nomination.pod or cache.pods.get(nomination.uid)
+        if pod is not None:
+            cache.reservations.put(pod, nomination.nominated)
+    cache.expected.wall = lambda: found.taken
     return cache
+
+
+def _reservation(cache: ClusterCache, uid: str, found: Reservation) -> DumpedReservation:
+    return DumpedReservation(uid, found, None if uid in cache.pods else cache.reservations.pod_of(uid))
 
 
 def _encoded_list(values: list[Any]) -> Iterator[bytes]:
@@ -259,8 +267,9 @@ def _trimmed(found: Any) -> Any:  # noqa: ANN401 - any object of a dump
 
 
 def _matters(condition: Any) -> bool:  # noqa: ANN401 - any condition
-    """Return whether scheduling reads a condition of a pod: that it is being resized or evicted."""
-    return condition.type in {"PodResizePending", "DisruptionTarget"}
+    """Return whether scheduling reads a condition of a pod: that it has a node, is being resized or evicted."""
+    is_placed = condition.type == "PodScheduled" and condition.status == "True"
+    return is_placed or condition.type in {"PodResizePending", "DisruptionTarget"}
 
 
 def _trimmed_groups(groups: GroupsOfFlavour) -> GroupsOfFlavour:

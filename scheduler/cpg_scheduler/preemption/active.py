@@ -48,6 +48,8 @@ class ActivePreemptions:
             self._by_pod.setdefault(uid, set()).add(preemption.unit)
         for uid, node in preemption.nominations.items():
             self.reserve(preemption, uid, node)
+        for pod, node in preemption.expected.values():
+            self._cache.reservations.put(pod, Reservation(node, preemption.unit, preemption.priority))
 
     def remove(self, preemption: ActivePreemption) -> None:
         """Remove a preemption; it waits for no pod any more."""
@@ -62,8 +64,9 @@ class ActivePreemptions:
     def release(self, preemption: ActivePreemption) -> list[Pod]:
         """Drop the reservations of a preemption; return the pods that were nominated, as far as they still exist."""
         nominated, preemption.nominations = preemption.nominations, {}
-        for uid in nominated:
+        for uid in (*nominated, *preemption.expected):
             self._cache.reservations.remove(uid)
+        preemption.expected = {}
         return [self._cache.pods[uid] for uid in nominated if uid in self._cache.pods]
 
     def lose(self, gone: Iterable[str]) -> Iterator[ActivePreemption]:

@@ -62,13 +62,14 @@ class Planner:
         """
         if plan.outcome is not PlanOutcome.PLANNED:
             return set()
-        nodes, leaving = {found.node for found in plan.nominations}, self.leaving()
+        nodes, leaving = {found.node for found in (*plan.nominations, *plan.reserved)}, self.leaving()
         near = {uid for uid in leaving if self._cache.pods[uid].spec.node_name in nodes}
         if near == leaving:
             return near
         ignored = (*self._cache.reservations.ignored_by(key, unit.priority), *victims_of(plan), *near)
         found = decide(self._cache.snapshot, unit.unit, self._options, ignored=ignored)
-        return near if len(found.binds) >= len(plan.nominations) else leaving
+        is_enough = len(found.binds) + len(found.reserved) >= len(plan.nominations) + len(plan.reserved)
+        return near if is_enough else leaving
 
     def start(
         self, key: UnitKey, unit: SchedulableUnit, plan: PreemptionPlan, needed: Iterable[str]
@@ -81,6 +82,7 @@ class Planner:
             priority=unit.priority,
             pods=set(unit.pods),
             nominations={found.uid: found.node for found in plan.nominations},
+            expected={found.uid: (unit.expected.pods[found.uid], found.node) for found in plan.reserved},
             victims=victims,
             awaited={*victims, *needed},
             plan=plan,

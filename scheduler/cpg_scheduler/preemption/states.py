@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from msgspec import Struct, field
 
+from cpg_api.core.pod import Pod
 from cpg_engine.preemption.values import PreemptionPlan
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.preemption.jobs import Preemptor
@@ -113,6 +114,8 @@ class ActivePreemption(Struct, kw_only=True, eq=False):
     pods: set[str]
     """The pods of the preemptor that were pending when the plan was made."""
     nominations: dict[str, str]
+    expected: dict[str, tuple[Pod, str]] = field(default_factory=dict)
+    """The pods that do not exist yet, by UID, each with the node that has room for it."""
     victims: frozenset[str]
     """The pods that it evicts, by UID."""
     awaited: set[str]

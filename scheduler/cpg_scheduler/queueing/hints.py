@@ -132,7 +132,8 @@ def hint_for(snapshot: Snapshot, unit: Unit, finding: Finding, unplaced: Collect
     if finding in UNPROVEN:
         return ANY_CHANGE
     members = [member for node in unit.nodes for member in node.pending]
-    classes = {member.pod_class.index: member.pod_class for member in members if member.uid in unplaced}
+    waiting = (member.pod_class for member in members if member.uid in unplaced or member.is_expected)
+    classes = {pod_class.index: pod_class for pod_class in waiting}
     if finding is Finding.PLACED and (len(classes) > 1 or len(unplaced) < len(members)):
         return ANY_CHANGE
     if any(found.volumes is not None or depends_on_other_pods(snapshot, found) for found in classes.values()):

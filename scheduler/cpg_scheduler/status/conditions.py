@@ -6,7 +6,9 @@
 2. **Groups come before pods**; all else about the order of writes is in ``write_queue``.
 3. **An event is about a cause**, not about a number: while a thousand members arrive, or nodes come and go, there is
    one event, and conditions that differ in numbers alone are written every few seconds. The last few causes of each
-   object are remembered, so a unit with alternating causes is written as seldom.
+   object are remembered, so a unit with alternating causes is written as seldom. That a pod or group waits for others
+   is an event only if it lasts for a few seconds: while the operator makes the groups of new pods, these wait for one
+   after the other.
 4. **A pod that is being nominated gets its condition in the same request**, and no other while its plan goes on:
    otherwise each eviction for a gang would rewrite the conditions of all its pods.
 """
@@ -32,6 +34,7 @@ from cpg_api.scheduling.names import (
     POD_SCHEDULED,
     REASON_RESCHEDULED,
     REASON_SCHEDULED,
+    REASON_WAITING_FOR_GROUP,
 )
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_client.connection import Connection
@@ -134,6 +137,7 @@ class StatusWriter:
         uid = seen.metadata.uid
         if isinstance(seen, Pod) and seen.spec.node_name:
             self._event_causes.pop(uid, None)
+            self._queue.withdraw(_event_of(uid))
         condition = self._reported.get(uid)
         if condition is not None and not self._queue.is_due(uid) and condition == condition_of(seen):
             del self._reported[uid]
@@ -144,6 +148,7 @@ class StatusWriter:
         self._event_causes.pop(uid, None)
         self._scheduled_groups.discard(uid)
         self._with_nomination.pop(uid, None)
+        self._queue.withdraw(_event_of(uid))
         self._queue.forget(uid)
 
     async def run(self) -> None:
@@ -275,6 +280,17 @@ class StatusWriter:
         await apply_status(self._connection, resource, group.metadata, status=status, manager=EVICTION_MANAGER)
 
     async def _record(self, resource: Resource, target: ObjectMeta, condition: ReportedCondition, cause: str) -> None:
+        """Write the event about a condition, after a while if it is about waiting for other objects."""
+        key, write = _event_of(target.uid), partial(self._record_now, resource, target, condition, cause)
+        if condition.reason == REASON_WAITING_FOR_GROUP:
+            self._put(key, write, order=PODS_AFTER_GROUPS, settles=True)
+        else:
+            self._queue.withdraw(key)
+            await write()
+
+    async def _record_now(
+        self, resource: Resource, target: ObjectMeta, condition: ReportedCondition, cause: str
+    ) -> None:
         """Write the event about a condition, unless the last one was about the same cause."""
         causes, key = self._event_causes.get(target.uid, ()), _event_key(condition, cause)
         if causes[-1:] == (key,):
@@ -313,6 +329,11 @@ def condition_of(target: Pod | Group) -> ReportedCondition | None:
     if existing is None:
         return None
     return ReportedCondition(existing.status, existing.reason, existing.message, existing.observed_generation or 0)
+
+
+def _event_of(uid: str) -> str:
+    """Return the key under which the event about an object is queued."""
+    return f"event {uid}"
 
 
 def _event_key(condition: ReportedCondition, cause: str) -> str:

@@ -77,6 +77,13 @@ class WriteQueue:
         """Return whether a write of an object is due or being sent."""
         return key in self._due or key in self._sending
 
+    def withdraw(self, key: str) -> None:
+        """Do not send the write of an object that still settles, or that has failed."""
+        self._failed.pop(key, None)
+        if key in self._settling:
+            self._settling.remove(key)
+            del self._due[key]
+
     def forget(self, key: str) -> None:
         """Do not repeat the failed write of an object."""
         self._failed.pop(key, None)
@@ -114,7 +121,8 @@ class WriteQueue:
             write = self._due.pop(key)
             self._sending.add(key)
             try:
-                await write.send()
+                with self._gate.writing(key):
+                    await write.send()
             except ClientError as error:
                 self._retry_later(key, write, error)
             finally:

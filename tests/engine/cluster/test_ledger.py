@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -290,7 +290,6 @@ def simulate(ledger: Ledger, step: tuple[int | str, list[int] | list[str]]) -> N
 
 
 @given(st.lists(steps, min_size=1, max_size=8), st.data())
-@settings(deadline=None)
 def test_rollback_is_exact(moves: list[tuple[int | str, list[int] | list[str]]], data: st.DataObject) -> None:
     """Whatever was done since a mark, rollback leaves every array as it was, bit for bit, and the same pods ignored."""
     tally = Counting()
@@ -335,7 +334,6 @@ def apply_event(ledger: Ledger, event: Event) -> None:
 
 
 @given(st.lists(events, max_size=12))
-@settings(deadline=None)
 def test_the_ledger_follows_from_the_last_state_of_each_object(news: list[Event]) -> None:
     """After any events in any order, each node offers and has used what the last state of each object says."""
     ledger, cpu, homes = Ledger(), dict[str, str](), dict[str, str]()

@@ -290,7 +290,7 @@ def state(ledger: Ledger) -> tuple[object, ...]:
     )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(cases(), st.data())
 def test_the_filters_agree_with_the_model(case: Case, data: st.DataObject) -> None:
     """They do node by node and pod by pod, with the same volume for the same claim."""
@@ -306,7 +306,7 @@ def test_the_filters_agree_with_the_model(case: Case, data: st.DataObject) -> No
             assert list(ledger.allocators.allocations(pod_class, row) if user.claims else ()) == model.place(user, home)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(cases(), st.data())
 def test_a_rollback_leaves_no_trace(case: Case, data: st.DataObject) -> None:
     """Whatever was placed since a mark, on any node, fitting or not, and read in between."""
@@ -337,7 +337,7 @@ def without_zeros(found: tuple[object, ...]) -> tuple[object, ...]:
     return handles, {driver: column for driver, column in counts.items() if any(column)}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(cases(), st.randoms(use_true_random=False))
 def test_the_order_of_arrival_does_not_matter(case: Case, random: object) -> None:
     """Storage objects may come in any order, before nodes and pods or after them."""

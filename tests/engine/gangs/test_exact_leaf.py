@@ -34,7 +34,7 @@ def fits(nodes: list[int], pods: list[int], gang: int) -> bool:
 
 
 @given(st.lists(st.integers(1, 7), min_size=1, max_size=4), SIZES, st.data())
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_a_small_gang_is_placed_exactly_if_it_fits(nodes: list[int], pods: list[int], data: st.DataObject) -> None:
     """Otherwise that is proven."""
     gang = data.draw(st.integers(1, len(pods)))
@@ -43,7 +43,7 @@ def test_a_small_gang_is_placed_exactly_if_it_fits(nodes: list[int], pods: list[
 
 
 @given(st.lists(st.integers(1, 7), min_size=4, max_size=4), SIZES)
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_a_small_gang_in_a_domain_is_placed_exactly_if_it_fits(nodes: list[int], pods: list[int]) -> None:
     """Every domain is tried."""
     found = case(nodes, pods, len(pods), "rack").decide()

@@ -112,3 +112,35 @@ def test_a_group_without_members_waits_for_them() -> None:
     """A group that has no entry has no pods."""
     (found,) = unit_of([pod_group("g", gang=2)]).nodes
     assert (found.pending, found.invalid, found.scheduled, found.member_nodes) == ((), (), 0, ())
+
+
+def test_expected_pods_count_for_the_minimum_of_the_first() -> None:
+    """They come last, and the group needs room for all of its pods; later it needs no more than its own minimum."""
+    key, leader, follower = key_of(LEAF_B), pod("leader", cpu=1), pod("f", cpu=1)
+    ledger = Ledger()
+    (first,) = unit_of([pod_group("b")], {key: GroupPods([leader], (), [follower], 2)}, ledger).nodes
+    assert [(one.uid, one.is_expected) for one in first.pending] == [
+        ("uid-default-leader", False),
+        ("uid-default-f", True),
+    ]
+    assert first.minimum == 2
+    (later,) = unit_of([pod_group("b")], {key: GroupPods([leader], (), [follower])}, ledger).nodes
+    assert (later.minimum, len(later.pending)) == (1, 2)
+
+
+def test_expected_pods_that_can_never_be_scheduled_are_left_out() -> None:
+    """They are reported once they exist."""
+    key = key_of(LEAF_B)
+    members = {key: GroupPods([pod("leader")], (), [pod("f", cpu="x")], 2)}
+    (found,) = unit_of([pod_group("b")], members).nodes
+    assert (found.minimum, len(found.pending), found.invalid) == (1, 1, ())
+
+
+def test_a_group_needs_its_children_without_pods_as_well() -> None:
+    """Those that expect pods, as long as these need room."""
+    children = [pod_group(name, parent="root") for name in "abc"]
+    first, second = (key_of(child) for child in children[:2])
+    members = {first: GroupPods([pod("leader")]), second: GroupPods((), (), [pod("f")], 1)}
+    assert unit_of([composite("root"), *children], members).nodes[0].minimum == 2
+    members[second] = replace(members[second], needed=0)
+    assert unit_of([composite("root"), *children], members).nodes[0].minimum == 1

@@ -61,6 +61,16 @@ async def test_binds_wait_after_a_stall_until_the_stores_are_fresh() -> None:
     assert bench.outcomes == ["bound abc"]
 
 
+async def test_a_bind_waits_for_the_status_write_of_its_pod() -> None:
+    """A condition that arrived after the bind would say that the pod cannot be scheduled."""
+    async with running_binder() as bench:
+        with bench.gate.writing("uid-default-a"):
+            bench.start("ab")
+            await run_others()
+            assert [write.path.split("/")[-2] for write in bench.api.writes] == ["b"]
+    assert bench.outcomes == ["bound ab"]
+
+
 async def test_the_number_of_requests_in_flight_is_limited() -> None:
     """A batch is active until its last request has been answered."""
     async with running_binder(in_flight=2) as bench:

@@ -129,7 +129,7 @@ def used(cache: ClusterCache) -> dict[str, dict[str, int]]:
     }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(STEPS, min_size=8, max_size=25), st.randoms(use_true_random=False))
 def test_the_cache_depends_on_the_objects_alone(steps: list[Step], random: Any) -> None:  # noqa: ANN401 - a Random
     """It is the same as if the objects that exist in the end had been created once, in another order."""
@@ -144,7 +144,7 @@ def test_the_cache_depends_on_the_objects_alone(steps: list[Step], random: Any) 
     assert used(recorded.stage.cache) == used(fresh.cache)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.lists(STEPS, min_size=1, max_size=4), min_size=4, max_size=10))
 def test_every_unit_that_changes_is_in_the_events(chapters: list[list[Step]]) -> None:
     """Each unit that would be attempted in another way than before, or that exists no more."""
@@ -161,7 +161,7 @@ def test_every_unit_that_changes_is_in_the_events(chapters: list[list[Step]]) ->
         before = after
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(PODS, min_size=4, max_size=20))
 def test_every_node_with_more_room_is_freed(pods: list[KubeObject]) -> None:
     """More room of any resource."""

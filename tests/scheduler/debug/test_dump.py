@@ -53,7 +53,7 @@ PODS = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(cpus=st.lists(st.integers(0, 5), max_size=4), pods=PODS, cycles=st.integers(0, 3), confirms=st.booleans())
 def test_every_decision_is_the_same_from_the_dump(
     cpus: list[int],

@@ -352,7 +352,7 @@ class Faults(RuleBasedStateMachine):
 
 
 TestFaults = Faults.TestCase
-TestFaults.settings = settings(max_examples=60, stateful_step_count=18, deadline=None)
+TestFaults.settings = settings(max_examples=60, stateful_step_count=18)
 
 
 def test_room_for_some_pods_before_the_first_eviction_breaks_the_plan() -> None:

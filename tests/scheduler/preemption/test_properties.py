@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
@@ -97,7 +97,6 @@ def plans(stage: Stage) -> list[dict[str, Any]]:
     return [call.kwargs for call in stage.log.calls if call.kwargs.get("event") == "preempting"]
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.lists(ROOTS, min_size=2, max_size=6))
 def test_evictions_end_in_a_closed_system(nodes: list[int], roots: list[Root]) -> None:
     """Two preemptors never evict each other for ever, though evicted pods are created again at once."""
@@ -119,7 +118,6 @@ def test_evictions_end_in_a_closed_system(nodes: list[int], roots: list[Root]) -
     assert closed.stage.cache.reservations.reserved_uids() == ()
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.lists(ROOTS, min_size=2, max_size=5))
 @example([2, 3], [Root(1, 0, 1, 1, False), Root(3, 1, 2, 1, True), Root(1, 0, 2, 2, False)])  # noqa: FBT003  # a Root
 def test_victims_have_lower_priority_and_units_are_evicted_as_a_whole(nodes: list[int], roots: list[Root]) -> None:

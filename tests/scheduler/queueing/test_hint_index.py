@@ -86,7 +86,7 @@ def snapshot_of(nodes: list[tuple[int, str, bool, str]]) -> Snapshot:
     return snapshot
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     nodes=NODES, hints=st.lists(HINTS, max_size=20), freed=st.sets(st.sampled_from(["n0", "n1", "n2", "n3", "gone"]))
 )

@@ -151,7 +151,7 @@ OPS = st.one_of(
 START = st.lists(st.one_of(PUT_NODE, PUT_POD, PUT_POD), min_size=12, max_size=16)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(start=START, rest=st.lists(OPS, min_size=10, max_size=25))
 def test_no_pod_stays_pending_that_could_be_placed(start: list[Op], rest: list[Op]) -> None:
     """The engine finds no placement for any pending unit."""

@@ -202,7 +202,7 @@ class QueueMachine(RuleBasedStateMachine):
         return unit.state
 
 
-QueueMachine.TestCase.settings = settings(max_examples=300, stateful_step_count=30, deadline=None)
+QueueMachine.TestCase.settings = settings(max_examples=300, stateful_step_count=30)
 
 
 class TestQueue(QueueMachine.TestCase):  # type: ignore[misc, valid-type]

@@ -82,12 +82,11 @@ class StatusFixture:
         condition = PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message=message)
         self.writer.on_seen(replace(pod, status=PodStatus(conditions=(condition,))))
 
-    def report(self, target: Pod | Group, message: str, *, cause: str = "") -> None:
+    def report(self, target: Pod | Group, message: str, *, cause: str = "", reason: str = "Unschedulable") -> None:
         """Report that a pod or group is not scheduled."""
         if isinstance(target, Pod):
-            self.writer.write(PodStatusUpdate(target, "Unschedulable", message, cause))
+            self.writer.write(PodStatusUpdate(target, reason, message, cause))
         else:
-            reason = "Unschedulable"
             self.writer.write(GroupStatusUpdate(target, scheduled=False, reason=reason, message=message, cause=cause))
 
     def report_nominated(self, pod: Pod, message: str) -> None:

@@ -39,6 +39,7 @@ def test_the_message_about_many_invalid_pods_is_short() -> None:
     [
         (PodDeleted(GroupKey("Pod", "default", "p")), "Pod default/p does not exist any more", ""),
         (GroupMissing(PG), "waiting for PodGroup default/pg, which does not exist", ""),
+        (GroupMissing(PG, "Job a"), "waiting for PodGroup default/pg, which the operator makes for Job a", ""),
         (GroupKindsNotServed(PG), "waiting for PodGroup default/pg: the API server serves no PodGroups", ""),
         (
             GroupKindsNotServed(PG, "scheduling.cpg.dev"),

@@ -41,6 +41,20 @@ async def test_the_writes_of_one_object_never_overlap(status: "StatusFixture") -
     assert status.messages() == ["first", "third"]
 
 
+async def test_a_bind_can_wait_for_a_write_that_is_being_sent(status: "StatusFixture") -> None:
+    """It waits for this one alone."""
+    status.api.open.clear()
+    status.report(pod("p"), "no room")
+    while not status.api.in_flight:  # noqa: ASYNC110 - each step of the loop counts
+        await asyncio.sleep(0)
+    waiting = asyncio.create_task(status.gate.wait_written(pod("p").metadata.uid))
+    await asyncio.wait_for(status.gate.wait_written("other"), 1)
+    assert not waiting.done()
+    status.api.open.set()
+    await asyncio.wait_for(waiting, 1)
+    assert status.messages() == ["no room"]
+
+
 async def test_groups_come_before_pods_and_binds_before_both(status: "StatusFixture") -> None:
     """While binds are in flight, all but two workers pause after the write that they have begun to wait for."""
     status.gate.enter()
@@ -143,6 +157,32 @@ async def test_a_new_cause_is_written_at_once(status: "StatusFixture") -> None:
 
 
 @pytest.mark.parametrize("status", [0.1], indirect=True)
+async def test_an_event_about_waiting_settles(status: "StatusFixture") -> None:
+    """While groups are being made, each object waits for one after the other; its conditions say so at once."""
+    for message in ("waiting for its group", "waiting for its parent"):
+        for target in (pod("p"), pod_group("pg")):
+            status.report(target, message, reason="WaitingForGroup")
+        await status.writer.drained()
+    assert status.events() == []
+    assert len(status.messages()) == 4
+    await asyncio.sleep(0.1)
+    await status.writer.drained()
+    assert status.events() == [("Warning", "FailedScheduling", "waiting for its parent")] * 2
+
+
+async def test_an_event_about_waiting_is_withdrawn(status: "StatusFixture") -> None:
+    """Once the pod is bound or gone, or waits for something else."""
+    for name in ("bound", "gone", "other"):
+        status.report(pod(name), "waiting for its group", reason="WaitingForGroup")
+    await status.writer.drained()
+    status.writer.on_seen(pod("bound", node_name="n1"))
+    status.writer.forget("uid-default-gone")
+    status.report(pod("other"), "no room")
+    await asyncio.sleep(0.1)
+    await status.writer.drained()
+    assert status.events() == [FAILED]
+
+
 async def test_causes_that_alternate_settle_too(status: "StatusFixture") -> None:
     """A user changes the minimum of a group to and fro; the last state is what stays."""
     for _ in range(20):

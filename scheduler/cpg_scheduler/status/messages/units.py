@@ -85,7 +85,8 @@ def _missing(problem: PodDeleted | PodGated | GroupKindsNotServed | GroupMissing
             return f"waiting for {group}: the API server serves no PodGroups"
         case GroupKindsNotServed(group=group, api=api):
             return f"waiting for {group}: PodGroups of {api} are not served, or excluded by the setting api"
-        case GroupMissing(group=group):
-            return f"waiting for {group}, which does not exist"
+        case GroupMissing(group=group, owner=owner):
+            fact = f"the operator makes for {owner}" if owner else "does not exist"
+            return f"waiting for {group}, which {fact}"
         case TemplateMissing(message=message):
             return message
