@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import get_args
 
+from cpg_client import garbage
 from cpg_client.endpoint import Endpoint
 from cpg_client.errors import ClientError
 from cpg_client.flavours import Api
@@ -28,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the operator; return the exit code."""
     given = _parser().parse_args(arguments)
     configure_logging(given.log_level)
+    garbage.tune()
     try:
         settings = merged(
             load(given.config),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from cpg_api.integrations.registry import OWNERS, Integrations
+from cpg_api.integrations.registry import Integrations, owner_kinds
 from cpg_client.connection import Connection
 from cpg_client.resources import Resource
 from cpg_client.session_health import SessionHealth
@@ -94,8 +94,8 @@ def build_components(
         view, queue=queue, steps=steps, writer=writer, retries=retries, metrics=metrics, clock=clock
     )
     rejections = Rejections(metrics)
-    owners = [OWNERS[name] for name in settings.integrations]
-    integrations = Integrations(settings.scheduler_names(), settings.integrations)
+    owners = owner_kinds(settings.integrations, settings.custom_integrations)
+    integrations = Integrations(settings.scheduler_names(), settings.integrations, settings.custom_integrations)
     sweeper = Sweeper(connection, view, namespaces=namespaces, rejections=rejections)
     watched = product((one for served in kinds.values() for one in served.values()), namespaces or (None,))
     watch_health = SessionHealth(watched, clock)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import kopf
 
+from cpg_client import garbage
 from cpg_client.connection import Connection
 from cpg_client.endpoint import Endpoint
 from cpg_client.errors import ClientError
@@ -210,6 +211,7 @@ class OperatorRun:
             elector=self._context.readiness.elector, informers=informers, session_health=parts.watch_health
         )
         self._context.probes.add({"/readyz": self._readiness.page})
+        garbage.exclude_cache()
         self._context.log.info("ready", flavours=sorted(parts.view.kinds), trees=parts.view.count_trees())
         self._components = parts
         self._started.set()

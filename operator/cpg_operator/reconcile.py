@@ -24,6 +24,7 @@ from cpg_operator.view.cluster_view import ClusterView
 from cpg_operator.work_queue import WorkQueue
 from cpg_operator.workloads.adoption import adopt
 from cpg_operator.workloads.instantiation import instantiate
+from cpg_operator.workloads.owner_events import OwnerEvents, forward_obstacles
 from cpg_operator.writes import ObjectPart, StepResult, TreeKey, merge_writes
 from cpg_operator.writing.retries import RECONCILE_PART, PartFailure, RetryState
 from cpg_operator.writing.writer import Writer
@@ -50,6 +51,7 @@ class StepRunner:
         self._states = states
         self._wall_clock = timing.wall
         self._elapsed = ElapsedTimes(clock=timing.clock, wall=timing.wall)
+        self._owner_events = OwnerEvents(view.owners, timing.clock)
         self._partial_after = partial_after
         self._scheduler_names = scheduler_names
 
@@ -60,7 +62,9 @@ class StepRunner:
             yield adopt(self._view, tree, self._scheduler_names)
             return
         if tree.anchor.kind == Workload.kind:
-            yield instantiate(self._view, tree, timestamp=timestamp(now), failures=failures)
+            result = instantiate(self._view, tree, timestamp=timestamp(now), failures=failures)
+            yield result
+            yield forward_obstacles(self._view, tree, result)
             return
         context = build_context(
             self._view,
@@ -73,11 +77,13 @@ class StepRunner:
         )
         for step in self._steps:
             yield step(context)
+        yield self._owner_events.report(context)
         self._states.record(context)
 
     def forget(self, tree: TreeKey) -> None:
         """Drop the state of a tree that has become part of another."""
         self._states.forget(tree)
+        self._owner_events.forget(tree)
         self._elapsed.forget(tree)
 
 

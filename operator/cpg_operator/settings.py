@@ -6,6 +6,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
+from cpg_api.integrations.custom import CustomKind
 from cpg_api.integrations.registry import DEFAULT_INTEGRATIONS, Integration
 from cpg_api.scheduling.names import SCHEDULER_NAME
 from cpg_client.flavours import Api
@@ -69,6 +70,8 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """How long a partial tree may hold nodes where its annotation says `default`."""
     integrations: tuple[Integration, ...] = DEFAULT_INTEGRATIONS
     """The kinds of owners whose pods get groups without naming any, the same ones in both processes."""
+    custom_integrations: tuple[CustomKind, ...] = ()
+    """Further kinds of owners, the same ones in both processes."""
     webhook: Webhook = field(default_factory=Webhook)
 
     def address(self) -> tuple[str, int] | None:

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 K = TypeVar("K")
+MIN_SECONDS = 0.001
+"""The shortest wait for which a tree is put back."""
 
 
 class WorkQueue(Generic[K]):
@@ -45,8 +47,11 @@ class WorkQueue(Generic[K]):
         self._put(key, min(max(now + self._quiet, paced), first + self._longest))
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Make a tree due after so many seconds, unless it is due earlier."""
-        due = self._clock() + seconds
+        """Make a tree due after so many seconds, unless it is due earlier.
+
+        Rounding may leave a wait that is too short to change the time, at the end of which nothing would be due.
+        """
+        due = self._clock() + max(seconds, MIN_SECONDS)
         if key not in self._due or due < self._due[key]:
             self._put(key, due)
 

@@ -49,11 +49,17 @@ class Verb(Enum):
 
 
 class EventSpec(Struct, frozen=True):
-    """An event about a write, recorded once the write has succeeded."""
+    """An event about a write, recorded once the write has succeeded.
+
+    The API server keeps one event for each ``cause``; another one with that cause increases its count, unless it is
+    ``only_new``.
+    """
 
     reason: str
     note: str
     warning: bool = False
+    cause: str = ""
+    only_new: bool = False
 
 
 class Write(Struct, frozen=True, kw_only=True):

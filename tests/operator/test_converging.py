@@ -290,7 +290,7 @@ async def play(story: list[tuple[Any, ...]]) -> list[str]:
     return rig.wrong_groups()
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(stories)
 def test_in_the_end_every_status_is_right(story: list[tuple[Any, ...]]) -> None:
     """However reconciles, results of writes, pods, foreign writers and a late watch interleave."""

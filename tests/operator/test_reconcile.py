@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -143,7 +143,6 @@ ends = st.tuples(st.just("remove"), st.sampled_from(KEYS), st.none())
 reconciles = st.tuples(st.just("reconcile"), st.none(), st.none())
 
 
-@settings(deadline=None)
 @given(st.lists(st.one_of(groups, groups, ends, reconciles, reconciles), min_size=4, max_size=20))
 def test_the_states_are_those_of_the_present_trees(story: list[tuple[str, GroupKey | None, str | None]]) -> None:
     """In whatever order groups are created, moved and deleted: no tree is missing, and no former one is left."""

@@ -144,3 +144,13 @@ async def test_a_wait_ends_at_once_where_a_key_is_due(queue: WorkQueue[str], clo
     other = asyncio.create_task(asyncio.sleep(0))
     await queue.wait()
     assert not other.done() or queue.pop() == "a"
+
+
+def test_a_wait_that_rounding_has_made_too_short_ends_later() -> None:
+    """At once it would be as little over as before, for ever."""
+    now = 5.0
+    queue = WorkQueue[str](lambda: now, quiet=0.25, longest=1.0)
+    queue.add_after("a", 1e-18)
+    assert queue.pop() is None
+    now += 0.001
+    assert queue.pop() == "a"

@@ -73,20 +73,25 @@ class OwnerWatches:
             self._index.forget_kind(name)
         for name in served.keys() - self._tasks.keys():
             kind, resource = served[name]
-            self._index.add_kind(kind, resource)
+            self._index.add_kind(kind, resource, watches=len(self._namespaces))
             self._tasks[name] = [
                 group.create_task(self._reflector(kind, resource, namespace).run(), name=f"watch of {resource.plural}")
                 for namespace in self._namespaces
             ]
 
     def _reflector(self, kind: OwnerKind, resource: Resource, namespace: str | None) -> Reflector[Any, Any]:
+        def project(found: Any) -> Any:  # noqa: ANN401  # each kind has a type of its own
+            return slim_owner(kind.reduce(found) if kind.reduce is not None else found)
+
         def on_change(change: Change[Any]) -> None:
             if isinstance(change, Rejection):
                 self._rejections.report(kind.type, Rejected(name=change.key, problems=change.problems))
-            self._index.take(kind.kind, change)
+            self._index.take(kind.kind, change, namespace)
 
         def on_failure(error: ClientError, wait: float) -> None:
             self._log.warning("watch failed", kind=kind.kind, error=str(error), retry_in=wait)
 
-        source = Source[Any, Any](resource=resource, kind=kind.type, project=slim_owner, namespace=namespace)
+        source = Source[Any, Any](
+            resource=resource, kind=kind.type, project=project, namespace=namespace, labels=kind.selector
+        )
         return Reflector(self._connection, source, on_change, on_failure=on_failure)

@@ -12,7 +12,7 @@ Server-side apply costs twice as much, and removes the finalizer when the same m
 
 from cpg_api.scheduling.forest import TreeNode
 from cpg_api.scheduling.podgroup import PodGroup
-from cpg_api.scheduling.protection import desired_finalizers, is_held_by_children
+from cpg_api.scheduling.protection import desired_finalizers, is_held_by_children, names_group
 from cpg_operator.context import ReconcileContext
 from cpg_operator.writes import StepResult, Verb, Write
 
@@ -30,7 +30,7 @@ def update_finalizers(context: ReconcileContext) -> StepResult:
 def _is_held(context: ReconcileContext, node: TreeNode) -> bool:
     """Return whether something below a group still needs it."""
     if isinstance(node.group, PodGroup):
-        return any(not pod.is_terminal for pod in context.members(node.key))
+        return any(not pod.is_terminal and names_group(pod) for pod in context.members(node.key))
     return is_held_by_children(context.tree, node)
 
 

@@ -32,6 +32,7 @@ class RecordingConnection:
         self.open.set()
         self.answers: list[tuple[str, str, bytes]] = []
         self.missing: list[tuple[str, str, str]] = []
+        self.deleted: set[str] = set()
         self.has_more = False
         self.answer = b"{}"
 
@@ -43,6 +44,10 @@ class RecordingConnection:
     def forget_missing(self, flavour: str, resource: Resource, target: ObjectMeta) -> None:
         """Record an object that the view has to forget."""
         self.missing.append((flavour, resource.plural, target.uid))
+
+    def was_deleted(self, uid: str) -> bool:
+        """Return whether the view has seen the end of an object."""
+        return uid in self.deleted
 
     async def patch(self, path: str, body: object, *_: object, params: object = None) -> bytes:
         """Accept a patch."""
@@ -74,9 +79,9 @@ def write(verb: Verb = Verb.APPLY_STATUS, *, version: str = "1", part: str = "he
     return Write(verb=verb, resource=CPG_POD_GROUPS, target=target, part=part, **{"body": {"x": 1}, **more})
 
 
-def api_error(status: int) -> ApiError:
+def api_error(status: int, reason: str = "Reason") -> ApiError:
     """Return an error of the API server."""
-    return ApiError(status, "Reason", "message", request="PATCH")
+    return ApiError(status, reason, "message", request="PATCH")
 
 
 async def write_all(writer: Writer, *writes: Write) -> None:

@@ -128,7 +128,7 @@ class ClusterView:
             self._deleted.add(known.metadata.uid)
         self._add(self._trees.put(flavour, found))
         if isinstance(found, Workload):
-            self.owners.on_workload(found)
+            self.owners.on_workload(found, exists=True)
         return True
 
     def take_answer(self, flavour: str, write: Write, answer: bytes) -> bool:
@@ -180,7 +180,7 @@ class ClusterView:
             return False
         self._add(self._trees.remove(flavour, found))
         if isinstance(found, Workload):
-            self.owners.on_workload(found)
+            self.owners.on_workload(found, exists=False)
         return True
 
     def track_deletions(self) -> None:

@@ -10,7 +10,15 @@ from cpg_api.core.pod import Pod, PodSpec, PodStatus
 from cpg_api.integrations import jobset, leaderworkerset
 from cpg_api.meta import ObjectMeta
 from cpg_api.scheduling.membership import membership_entries
-from cpg_api.scheduling.names import DERIVED_FROM, GROUP, INSTANTIATE, INSTANTIATED
+from cpg_api.scheduling.names import (
+    DERIVED_FROM,
+    EXPECTED_PODS,
+    GROUP,
+    INSTANTIATE,
+    INSTANTIATED,
+    REPLICAS,
+    TEMPLATE_HASH,
+)
 from cpg_api.scheduling.partial_release import RELEASE_ANNOTATION
 from cpg_operator.view.tree_index import ManagedObject
 
@@ -47,7 +55,9 @@ def slim_node(node: Node) -> Node:
     return Node(metadata=ObjectMeta(name=node.metadata.name, uid=node.metadata.uid, labels=node.metadata.labels))
 
 
-READ_ANNOTATIONS = frozenset({DERIVED_FROM, INSTANTIATE, INSTANTIATED, RELEASE_ANNOTATION})
+READ_ANNOTATIONS = frozenset(
+    {DERIVED_FROM, EXPECTED_PODS, INSTANTIATE, INSTANTIATED, RELEASE_ANNOTATION, REPLICAS, TEMPLATE_HASH}
+)
 
 
 def slim_managed(found: M) -> M:
@@ -62,14 +72,21 @@ def slim_managed(found: M) -> M:
     return replace(found, metadata=kept)
 
 
-OWNER_ANNOTATIONS = (f"{GROUP}/", jobset.EXCLUSIVE_TOPOLOGY, *leaderworkerset.TOPOLOGIES)
+OWNER_ANNOTATIONS = (f"{GROUP}/", jobset.EXCLUSIVE_TOPOLOGY, jobset.NODE_SELECTOR, *leaderworkerset.TOPOLOGIES)
 """What the names of the annotations begin with that shape the tree of an owner."""
 
 
 def slim_owner(found: S) -> S:
-    """Return an owner with the metadata that its tree depends on."""
+    """Return an owner with the metadata that its tree depends on: another version of the same is no change."""
     meta: ObjectMeta = found.metadata  # type: ignore[attr-defined] # every kind has it
     annotations = {name: value for name, value in meta.annotations.items() if name.startswith(OWNER_ANNOTATIONS)}
     owners = tuple(owner for owner in meta.owner_references if owner.controller)
-    kept = replace(meta, labels={}, annotations=annotations, owner_references=owners)
+    kept = ObjectMeta(
+        name=meta.name,
+        namespace=meta.namespace,
+        uid=meta.uid,
+        deletion_timestamp=meta.deletion_timestamp,
+        annotations=annotations,
+        owner_references=owners,
+    )
     return replace(found, metadata=kept)

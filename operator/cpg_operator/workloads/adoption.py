@@ -1,118 +1,160 @@
-"""Gives an owner, such as a JobSet, the Workload from which its groups are made."""
+"""Gives an owner, such as a JobSet, the Workload from which its groups are made, or several of them.
 
-from collections.abc import Iterator
+Sizes are changed in place. Another change of the tree needs a new Workload, because the API fixes templates: the old
+one is deleted, and the new one replaces its groups. Their pods derive the same names, so they stay members.
+"""
+
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from msgspec.structs import replace
-
-from cpg_api.integrations.policy import read_policy
-from cpg_api.integrations.trees import Template
+from cpg_api.integrations.trees import OwnerKind, Shape
 from cpg_api.manifests import to_manifest
-from cpg_api.meta import ObjectMeta, OwnerReference
-from cpg_api.scheduling.names import DERIVED_FROM, EVENT_NOT_ADOPTED, INSTANTIATE
-from cpg_api.scheduling.policies import CompositeGangSchedulingPolicy, GangSchedulingPolicy
-from cpg_api.scheduling.templates import walk_templates
-from cpg_api.scheduling.workload import PodGroupTemplate, Workload, WorkloadSpec
+from cpg_api.meta import ObjectMeta
+from cpg_api.scheduling.forest import GroupKey
+from cpg_api.scheduling.names import (
+    DERIVED_FROM,
+    EVENT_NOT_ADOPTED,
+    EVENT_TREE_REMOVED,
+    EVENT_TREE_REPLACED,
+)
+from cpg_api.scheduling.workload import Workload
 from cpg_client.flavours import CRD
 from cpg_operator.view.cluster_view import ClusterView
 from cpg_operator.view.owner_index import ServedOwner
+from cpg_operator.workloads.derived_trees import derive_trees
+from cpg_operator.workloads.jobs import observe_owner
+from cpg_operator.workloads.owned_workload import SIZES, has_other_templates, sizes, without_sizes, workload_of
 from cpg_operator.writes import NOTHING, EventSpec, StepResult, TreeKey, Verb, Write
-
-NATIVE_WITHOUT_REPLICAS = (
-    "its tree has replicas, and templates of built-in Workloads have none; its pods wait until the kinds of"
-    " scheduling.cpg.dev are installed, or its integration is off"
-)
 
 
 def adopt(view: ClusterView, key: TreeKey, scheduler_names: frozenset[str]) -> StepResult:
-    """Return the writes that bring the Workload of an owner up to date; Kubernetes collects that of a deleted owner."""
+    """Return the writes that bring the Workloads of an owner up to date; Kubernetes deletes them with the owner."""
     served, owner = view.owners.served(key.anchor.kind), view.owners.get(key.anchor)
-    if served is None or owner is None or owner.metadata.deletion_timestamp is not None:
+    if served is None or (owner is not None and owner.metadata.deletion_timestamp is not None):
         return NOTHING
-    policy = read_policy(owner.metadata.annotations)
-    shape = served.kind.shape(owner, policy, scheduler_names)
-    writes = [_event(served, owner.metadata, problem) for problem in (*policy.problems, *shape.problems)]
-    if shape.spec is None:
-        return StepResult(writes=tuple(writes))
-    if key.flavour != CRD and _has_replicas(shape.spec):
-        writes.append(_event(served, owner.metadata, NATIVE_WITHOUT_REPLICAS))
-    else:
-        wanted = _workload(served, owner.metadata, shape.spec)
-        writes += _update(view, key.flavour, served, owner.metadata, wanted)
+    known = _workloads_of(view, key, served.kind)
+    if owner is None:
+        return StepResult(writes=tuple(_remove_orphans(view, key, known.values())))
+    observed = observe_owner(view, key, owner)
+    if observed is None:
+        return NOTHING
+    trees = derive_trees(view.owners, key.anchor, served.kind, observed, scheduler_names)
+    writes = [_warning(served, owner.metadata, problem) for problem in trees.problems]
+    for name, shape in trees.shapes.items():
+        writes += _follow(view, key, served, owner.metadata, known.get(name), name, shape)
+    for name in known.keys() - trees.shapes.keys() if trees.is_complete else ():
+        if _is_controlled_by(known[name], owner.metadata) and not _is_being_deleted(known[name]):
+            writes.append(_delete(view, key, known[name]))
     return StepResult(writes=tuple(writes))
 
 
-def _workload(served: ServedOwner, owner: ObjectMeta, spec: WorkloadSpec) -> Workload:
-    reference = OwnerReference(
-        api_version=served.resource.api_version,
-        kind=served.kind.kind,
-        name=owner.name,
-        uid=owner.uid,
-        controller=True,
-    )
-    metadata = ObjectMeta(
-        name=f"{served.kind.prefix}.{owner.name}",
-        namespace=owner.namespace,
-        annotations={INSTANTIATE: "true", DERIVED_FROM: f"{served.kind.kind}/{owner.name}"},
-        owner_references=(reference,),
-    )
-    return Workload(metadata=metadata, spec=spec)
+def _workloads_of(view: ClusterView, key: TreeKey, kind: OwnerKind) -> dict[str, Workload]:
+    """Return the Workloads that have names of an owner; the owner of a composed kind may have several."""
+    workloads, name = view.workloads(key.flavour), f"{kind.prefix}.{key.anchor.name}"
+    if kind.compose is not None:
+        places = [place for place in workloads if place[0] == key.anchor.namespace and place[1].startswith(f"{name}.")]
+    else:
+        places = [place for place in ((key.anchor.namespace, name),) if place in workloads]
+    return {place[1]: workloads[place] for place in places}
+
+
+def _remove_orphans(view: ClusterView, key: TreeKey, known: Iterable[Workload]) -> Iterator[Write]:
+    """Yield the deletions of Workloads of an owner that was deleted without its dependents."""
+    for found in known:
+        if _is_orphan(found, key.anchor) and not _is_being_deleted(found) and view.owners.is_gone(key.anchor):
+            yield _delete(view, key, found)
+
+
+def _follow(
+    view: ClusterView,
+    key: TreeKey,
+    served: ServedOwner,
+    owner: ObjectMeta,
+    found: Workload | None,
+    name: str,
+    shape: Shape,
+) -> Iterator[Write]:
+    """Yield the writes that bring one Workload up to date."""
+    if found is not None and _is_being_deleted(found):
+        return
+    if shape.spec is not None and not (shape.rests and found is None):
+        wanted = workload_of(owner, served.resource, served.kind, name, shape, native=key.flavour != CRD)
+        yield from _update(view, key, served, owner, found, wanted)
+    elif found is not None and _is_controlled_by(found, owner) and not shape.rests and not shape.problems:
+        note = f"no pod template of it names our scheduler any more: Workload {name} is removed"
+        yield _event(served, owner, EVENT_TREE_REMOVED, note, found)
+        yield _delete(view, key, found)
+
+
+def _is_being_deleted(found: Workload) -> bool:
+    return found.metadata.deletion_timestamp is not None
+
+
+def _is_orphan(found: Workload, owner: GroupKey) -> bool:
+    """Return whether a Workload was made for an owner of this name, and has lost its controller."""
+    return _is_made_for(found, owner) and not any(one.controller for one in found.metadata.owner_references)
+
+
+def _is_made_for(found: Workload, owner: GroupKey) -> bool:
+    return found.metadata.annotations.get(DERIVED_FROM) == f"{owner.kind.lower()}/{owner.name}"
+
+
+def _is_controlled_by(found: Workload, owner: ObjectMeta) -> bool:
+    return any(one.controller and one.uid == owner.uid for one in found.metadata.owner_references)
 
 
 def _update(
-    view: ClusterView, flavour: str, served: ServedOwner, owner: ObjectMeta, wanted: Workload
+    view: ClusterView, key: TreeKey, served: ServedOwner, owner: ObjectMeta, found: Workload | None, wanted: Workload
 ) -> Iterator[Write]:
-    """Yield the write that makes or resizes a Workload, or the event that says why that is not possible."""
-    resource, meta = view.kinds[flavour][Workload], wanted.metadata
-    found = view.workloads(flavour).get((meta.namespace, meta.name))
+    """Yield the writes that make, resize or replace a Workload, or the event that says why that is not possible."""
+    resource = view.kinds[key.flavour][Workload]
     if found is None:
-        body = to_manifest(wanted, native=flavour != CRD) | {"apiVersion": resource.api_version}
-        yield Write(verb=Verb.CREATE, resource=resource, target=meta, part="whole", body=body)
-    elif not any(one.controller and one.uid == owner.uid for one in found.metadata.owner_references):
-        yield _event(served, owner, f"Workload {meta.name} exists and was not made for it; it is left unchanged")
-    elif found.spec == wanted.spec:
-        return
-    elif _without_sizes(found.spec) != _without_sizes(wanted.spec):
-        note = f"only the sizes of its tree can change; delete Workload {meta.name} to have it made anew"
-        yield _event(served, owner, note)
+        body = to_manifest(wanted, native=key.flavour != CRD) | {"apiVersion": resource.api_version}
+        yield Write(verb=Verb.CREATE, resource=resource, target=wanted.metadata, part="whole", body=body)
+    elif not _is_controlled_by(found, owner):
+        if _is_made_for(found, key.anchor):  # an earlier owner of this name; Kubernetes would delete it later
+            yield _delete(view, key, found)
+        else:
+            note = f"Workload {found.metadata.name} exists and was not made for it; it is left unchanged"
+            yield _warning(served, owner, note)
+    elif has_other_templates(found, wanted):
+        note = f"its tree has changed in more than sizes: Workload {found.metadata.name} and its groups are made anew"
+        yield _event(served, owner, EVENT_TREE_REPLACED, note, found)
+        yield _delete(view, key, found)
     else:
-        body = {"spec": to_manifest(wanted, native=flavour != CRD)["spec"]}
-        yield Write(verb=Verb.MERGE, resource=resource, target=found.metadata, part="templates", body=body)
+        if without_sizes(found.spec) != without_sizes(wanted.spec):
+            note = f"the API server has not kept all fields of Workload {found.metadata.name}: is a feature gate off?"
+            yield _warning(served, owner, note)
+        if sizes(found) != sizes(wanted):
+            yield _resize(view, key, found, wanted)
 
 
-def _has_replicas(spec: WorkloadSpec) -> bool:
-    return any(place.template.replicas is not None for place in walk_templates(Workload(spec=spec)))
+def _resize(view: ClusterView, key: TreeKey, found: Workload, wanted: Workload) -> Write:
+    """Return the write of templates with other sizes."""
+    before, after = found.metadata.annotations, wanted.metadata.annotations
+    changed = {name: after.get(name) for name in SIZES if before.get(name) != after.get(name)}
+    body: dict[str, Any] = {"spec": to_manifest(wanted, native=key.flavour != CRD)["spec"]}
+    if changed:
+        body["metadata"] = {"annotations": changed}
+    resource = view.kinds[key.flavour][Workload]
+    return Write(verb=Verb.MERGE, resource=resource, target=found.metadata, part="templates", body=body)
 
 
-def _event(served: ServedOwner, owner: ObjectMeta, note: str) -> Write:
+def _delete(view: ClusterView, key: TreeKey, found: Workload) -> Write:
+    resource = view.kinds[key.flavour][Workload]
+    return Write(verb=Verb.DELETE, resource=resource, target=found.metadata, part="whole")
+
+
+def _warning(served: ServedOwner, owner: ObjectMeta, note: str) -> Write:
+    """Return an event about what keeps the tree from being as the owner says."""
     spec = EventSpec(reason=EVENT_NOT_ADOPTED, note=note, warning=True)
     return Write(
         verb=Verb.EVENT, resource=served.resource, target=owner, part="adoption", body={"note": note}, event=spec
     )
 
 
-def _without_sizes(spec: WorkloadSpec) -> WorkloadSpec:
-    """Return templates without the fields that may change."""
-    return WorkloadSpec(
-        pod_group_templates=_all_without_sizes(spec.pod_group_templates),
-        composite_pod_group_templates=_all_without_sizes(spec.composite_pod_group_templates),
-    )
-
-
-def _all_without_sizes(templates: tuple[Template, ...] | None) -> Any:  # noqa: ANN401  # of the type that is given
-    return tuple(map(_template_without_sizes, templates)) if templates is not None else None
-
-
-def _template_without_sizes(template: Template) -> Template:
-    policy = template.scheduling_policy
-    if isinstance(template, PodGroupTemplate):
-        gang = GangSchedulingPolicy(1) if policy.gang is not None else None
-        return replace(template, replicas=None, scheduling_policy=replace(policy, gang=gang))
-    inner = CompositeGangSchedulingPolicy(1) if policy.gang is not None else None
-    return replace(
-        template,
-        replicas=None,
-        scheduling_policy=replace(policy, gang=inner),
-        pod_group_templates=_all_without_sizes(template.pod_group_templates),
-        composite_pod_group_templates=_all_without_sizes(template.composite_pod_group_templates),
-    )
+def _event(served: ServedOwner, owner: ObjectMeta, reason: str, note: str, about: Workload) -> Write:
+    """Return an event about the end of a Workload, one for each of them."""
+    body = {"reason": reason, "workload": about.metadata.uid}
+    spec = EventSpec(reason=reason, note=note)
+    return Write(verb=Verb.EVENT, resource=served.resource, target=owner, part="tree", body=body, event=spec)

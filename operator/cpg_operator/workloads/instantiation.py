@@ -12,7 +12,8 @@ from cpg_api.meta import Condition
 from cpg_api.problems import truncate
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.forest import Group
-from cpg_api.scheduling.names import EVENT_RELEASED, INSTANTIATED
+from cpg_api.scheduling.names import EVENT_RELEASED, EXPECTED_PODS, FINALIZER, INSTANTIATED, MAX_REPLICAS, REPLICAS
+from cpg_api.scheduling.replicas import with_replicas
 from cpg_api.scheduling.workload import Workload
 from cpg_client.flavours import CRD
 from cpg_client.resources import Resource
@@ -46,6 +47,11 @@ MAX_SPELLED_OBSTACLES = 5
 MAX_REFUSAL_LENGTH = 1000
 """Characters of the API server's message about what it refuses."""
 
+UNREADABLE_REPLICAS = Obstacle(
+    ObstacleReason.INVALID_REPLICAS,
+    f"the annotation {REPLICAS} has to name templates and numbers up to {MAX_REPLICAS}, such as workers=2,driver=1",
+)
+
 
 def instantiate(
     view: ClusterView, key: TreeKey, *, timestamp: str, failures: Mapping[ObjectPart, PartFailure]
@@ -59,14 +65,18 @@ def instantiate(
     report = _Report(workload, kinds[Workload], timestamp=timestamp, is_crd=is_crd)
     if not is_instantiated(workload):
         return StepResult(writes=report.withdraw())
-    plan = plan_groups(
-        workload,
-        store.forest.groups,
-        store.groups_of_workload(*place),
-        api_version=kinds[Workload].api_version,
-        native=not is_crd,
-        served=kinds,
-    )
+    counted = workload if is_crd else with_replicas(workload)
+    if counted is None:
+        plan = GroupPlan(obstacles=(UNREADABLE_REPLICAS,))
+    else:
+        plan = plan_groups(
+            counted,
+            store.forest.groups,
+            store.groups_of_workload(*place),
+            api_version=kinds[Workload].api_version,
+            native=not is_crd,
+            served=kinds,
+        )
     writes = _group_writes(plan, kinds, is_crd=is_crd)
     failed = (failures.get(one.object_part) for one in writes)
     refusal = report.choose_refusal([one.message for one in failed if one is not None and one.message])
@@ -84,6 +94,20 @@ def _group_writes(plan: GroupPlan, kinds: Mapping[type, Resource], *, is_crd: bo
             Write(verb=Verb.DELETE, resource=kinds[type(group)], target=group.metadata, part="whole")
             for group in plan.remove
         ),
+        *(_release(group, kinds[type(group)]) for group in plan.replace if _is_ours_to_release(group)),
+    )
+
+
+def _is_ours_to_release(group: Group) -> bool:
+    return group.metadata.deletion_timestamp is not None and FINALIZER in group.metadata.finalizers
+
+
+def _release(group: Group, resource: Resource) -> Write:
+    """Return the write that lets a group go although pods need it: it is created again at once."""
+    left = [name for name in group.metadata.finalizers if name != FINALIZER]
+    body = {"metadata": {"finalizers": left}}
+    return Write(
+        verb=Verb.MERGE, resource=resource, target=group.metadata, part="finalizers", body=body, unchanged=True
     )
 
 
@@ -94,7 +118,11 @@ def _create(group: Group, resource: Resource, *, is_crd: bool) -> Write:
 
 def _resize(group: Group, resource: Resource) -> Write:
     field = "minGroupCount" if isinstance(group, CompositePodGroup) else "minCount"
-    body = {"spec": {"schedulingPolicy": {"gang": {field: group.minimum}}}}
+    body: dict[str, object] = {}
+    if group.spec.scheduling_policy is not None and group.spec.scheduling_policy.gang is not None:
+        body["spec"] = {"schedulingPolicy": {"gang": {field: group.minimum}}}
+    if EXPECTED_PODS in group.metadata.annotations:
+        body["metadata"] = {"annotations": {EXPECTED_PODS: group.metadata.annotations[EXPECTED_PODS]}}
     return Write(verb=Verb.MERGE, resource=resource, target=group.metadata, part="minimum", body=body)
 
 
@@ -105,9 +133,11 @@ def _condition(workload: Workload, plan: GroupPlan, refusal: str) -> Condition:
     if plan.obstacles:
         status, reason = "False", plan.obstacles[0].reason.value
         message = _spelled(plan.obstacles)
-    elif plan.create or plan.resize or plan.remove:
+    elif plan.create or plan.resize or plan.remove or plan.replace:
         status, reason = "False", REFUSED if refusal else INCOMPLETE
         message = f"{existing}, {len(plan.resize)} to be changed, {len(plan.remove)} to be removed"
+        if plan.replace:
+            message += f", {len(plan.replace)} to be created again once they are gone"
         if refusal:
             what = "the others" if plan.create else "what is to be changed or removed"
             message = f"{existing}; the API server refuses {what}: {truncate(refusal, MAX_REFUSAL_LENGTH)}"

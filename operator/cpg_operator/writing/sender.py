@@ -35,7 +35,7 @@ class Sender:
             case Verb.MERGE:
                 return await merge(connection, resource, target, body=write.body, unchanged=write.unchanged)
             case Verb.CREATE:
-                await connection.post(resource.path(target.namespace or None), write.body)
+                return await connection.post(resource.path(target.namespace or None), write.body)
             case Verb.DELETE:
                 options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": target.uid}}
                 await connection.delete(resource.path(target.namespace or None, target.name), options)
@@ -50,11 +50,19 @@ class Sender:
             reason=spec.reason,
             action="Reconciling",
             note=spec.note,
+            cause=spec.cause,
             controller=MANAGER,
             instance=self._instance,
         )
         try:
-            await record_event(self._connection, write.resource, write.target, event)
+            await record_event(
+                self._connection,
+                write.resource,
+                write.target,
+                event,
+                counted=bool(spec.cause),
+                only_new=spec.only_new,
+            )
         except ClientError as error:
             self._log.warning("event not recorded", object=write.target.key, reason=spec.reason, error=str(error))
 
@@ -65,7 +73,16 @@ class _WithMetadata(Struct, frozen=True):
 
 def version_of(answer: bytes) -> str | None:
     """Return the version of the object in an answer, or None where it has no object."""
+    return _metadata_of(answer).resource_version or None
+
+
+def uid_of(answer: bytes) -> str:
+    """Return the UID of the object in an answer; empty where it has no object."""
+    return _metadata_of(answer).uid
+
+
+def _metadata_of(answer: bytes) -> ObjectMeta:
     try:
-        return decode(answer, _WithMetadata).metadata.resource_version or None
+        return decode(answer, _WithMetadata).metadata
     except msgspec.DecodeError:
-        return None
+        return ObjectMeta()

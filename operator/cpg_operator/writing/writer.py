@@ -19,7 +19,7 @@ from cpg_operator.writes import ObjectPart, TreeKey, Verb, Write
 from cpg_operator.writing.creations import SHOWN_WITHIN_SECONDS, RecentCreations
 from cpg_operator.writing.expectations import Expectations
 from cpg_operator.writing.retries import RetryState
-from cpg_operator.writing.sender import Sender, version_of
+from cpg_operator.writing.sender import Sender, uid_of, version_of
 
 PENDING_WRITES_WAIT_SECONDS = 1.0
 """After this time a tree that waits for the end of its writes is reconciled anyway."""
@@ -86,7 +86,7 @@ class Writer:
             return True
         if self._expectations.is_met(write):
             return False
-        if write.verb is Verb.CREATE and (left := self._creations.seconds_left(part[0])) > 0:
+        if write.verb is Verb.CREATE and (left := self._seconds_until_shown(part[0])) > 0:
             self._queue.add_after(tree, left)
             return False
         replaced = self._drop(part)
@@ -97,6 +97,10 @@ class Writer:
         else:
             self._finish(replaced[0])
         return True
+
+    def _seconds_until_shown(self, name: str) -> float:
+        """Return for how long the view may not show what was created; 0 if it has shown the end of that."""
+        return 0.0 if self._view.was_deleted(self._creations.uid(name)) else self._creations.seconds_left(name)
 
     def _drop(self, part: ObjectPart) -> tuple[TreeKey, Write] | None:
         """Remove and return the pending write to a part."""
@@ -180,7 +184,7 @@ class Writer:
         if write.requeue:
             self._requeue(tree)
         if write.verb is Verb.CREATE:
-            self._creations.record(write.object_part[0])
+            self._creations.record(write.object_part[0], uid_of(answer))
 
     def _refused(self, tree: TreeKey, write: Write, error: ApiError) -> str:
         if error.is_not_found:

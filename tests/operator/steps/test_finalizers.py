@@ -72,6 +72,14 @@ def test_a_pod_holds_its_group_until_it_has_ended(phase: str, released: bool) ->
     assert writes(leaf, pod("other", group="other", node_name="n"), pod("alone")) == {"leaf": []}
 
 
+def test_a_pod_that_derives_its_group_does_not_hold_it() -> None:
+    """It may be a pod of the next owner of that name, whose own groups wait until these are gone."""
+    derived = replace(pod("p"), derived_group="leaf")
+    assert writes(terminating(pod_group("leaf")), derived) == {"leaf": []}
+    labelled = replace(pod("q", group="leaf"), derived_group="leaf")
+    assert writes(terminating(pod_group("leaf")), derived, labelled) == {}
+
+
 def test_a_member_by_annotation_or_native_field_holds_its_group() -> None:
     """Every way to name a group counts."""
     by_field = pod("p", scheduling_group=SchedulingGroup(pod_group_name="leaf"))

@@ -2,11 +2,13 @@
 
 from msgspec.structs import replace
 
-from cpg_api.meta import OwnerReference
+from cpg_api.integrations.job import Job
+from cpg_api.integrations.policy import MIN_COUNT
+from cpg_api.meta import ObjectMeta, OwnerReference
 from cpg_api.scheduling.names import INSTANTIATE, INSTANTIATED
 from cpg_api.scheduling.partial_release import RELEASE_ANNOTATION
 from cpg_engine.testing.builders import leaf_template, metadata, node, pod, workload
-from cpg_operator.view.projections import slim_managed, slim_node, slim_pod
+from cpg_operator.view.projections import slim_managed, slim_node, slim_owner, slim_pod
 
 
 def test_of_a_pod_only_what_is_read_is_kept() -> None:
@@ -31,3 +33,13 @@ def test_of_a_workload_only_the_annotations_that_are_read_are_kept() -> None:
     meta = replace(whole.metadata, labels={"a": "b"}, annotations={"tool": "x" * 9999} | read, owner_references=owners)
     kept = slim_managed(replace(whole, metadata=meta))
     assert kept == replace(whole, metadata=replace(meta, labels={}, annotations=read, owner_references=owners[:1]))
+
+
+def test_of_an_owner_another_version_of_the_same_is_no_change() -> None:
+    """So each change of its status causes no reconcile."""
+    owners = (OwnerReference(name="controller", controller=True), OwnerReference(name="other"))
+    notes = {MIN_COUNT: "2", "tool": "x"}
+    meta = ObjectMeta("a", "n", "u", resource_version="1", generation=3, annotations=notes, owner_references=owners)
+    kept = slim_owner(Job(metadata=meta))
+    assert kept.metadata == ObjectMeta("a", "n", "u", annotations={MIN_COUNT: "2"}, owner_references=owners[:1])
+    assert kept == slim_owner(Job(metadata=replace(meta, resource_version="2")))

@@ -8,7 +8,15 @@ from msgspec.structs import replace
 from cpg_api.meta import Condition
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.forest import Group, GroupKey
-from cpg_api.scheduling.names import API_VERSION, FINALIZER, INSTANTIATE, INSTANTIATED
+from cpg_api.scheduling.names import (
+    API_VERSION,
+    DERIVED_FROM,
+    EXPECTED_PODS,
+    FINALIZER,
+    INSTANTIATE,
+    INSTANTIATED,
+    REPLICAS,
+)
 from cpg_api.scheduling.workload import Workload, WorkloadStatus
 from cpg_client.flavours import CRD, KINDS, NATIVE
 from cpg_engine.testing.builders import inner_template, leaf_template, metadata, pod_group, workload
@@ -28,6 +36,17 @@ def marked(source: Workload, *, reported: Condition | None = None, **annotations
     """Return a Workload that asks for its groups, with this condition."""
     meta = replace(source.metadata, annotations={INSTANTIATE: "true", **annotations}, generation=3)
     return replace(source, metadata=meta, status=WorkloadStatus(conditions=(reported,) if reported else None))
+
+
+def annotated(name: str, value: str) -> Workload:
+    """Return a Workload that asks for its groups, with another annotation."""
+    found = marked(TREE)
+    return replace(found, metadata=replace(found.metadata, annotations={INSTANTIATE: "true", name: value}))
+
+
+def leaving_with(group: Group, *finalizers: str) -> Group:
+    """Return a group that is being deleted, with these finalizers."""
+    return replace(group, metadata=replace(group.metadata, deletion_timestamp=LATER, finalizers=finalizers))
 
 
 def written(source: Workload, *groups: Group, flavour: str = CRD) -> list[Write]:
@@ -99,6 +118,42 @@ def test_the_groups_are_created_and_the_status_shows_the_progress() -> None:
     }
     assert reported(status) == ("False", "Incomplete", "0 of 2 groups are there, 0 to be changed, 0 to be removed")
     assert status.event is None
+
+
+def test_a_group_that_is_replaced_is_released_at_once() -> None:
+    """From our finalizer alone: its pods stay members of the group that is created after it."""
+    source = annotated(DERIVED_FROM, "jobset/train")
+    root, leaf = made(source)
+    leaving = leaving_with(root, FINALIZER, "other/finalizer")
+    release, status = written(source, leaving, leaf)
+    assert (release.verb, release.part, release.unchanged) == (Verb.MERGE, "finalizers", True)
+    assert release.body == {"metadata": {"finalizers": ["other/finalizer"]}}
+    assert reported(status) == (
+        "False",
+        "Incomplete",
+        "2 of 2 groups are there, 0 to be changed, 0 to be removed, 1 to be created again once they are gone",
+    )
+    (status,) = written(source, leaving_with(root, "other/finalizer"), leaf)
+    assert reported(status)[1] == "Incomplete"
+
+
+def test_a_native_workload_has_its_replicas_in_an_annotation() -> None:
+    """The annotation counts there only."""
+    source = annotated(REPLICAS, "root=2")
+    created = [one.target.name for one in written(source, flavour=NATIVE) if one.verb is Verb.CREATE]
+    assert created == ["w-root-0", "w-root-1", "w-leaf-0", "w-leaf-1"]
+    created = [one.target.name for one in written(source) if one.verb is Verb.CREATE]
+    assert created == ["w-root", "w-leaf"]
+
+
+def test_replicas_that_cannot_be_read_change_nothing() -> None:
+    """A mistyped entry must not remove groups."""
+    source = annotated(REPLICAS, "root=two")
+    (report,) = written(source, *made(TREE, NATIVE), flavour=NATIVE)
+    text = report.body["metadata"]["annotations"][INSTANTIATED]
+    assert text.startswith("False: InvalidReplicas: the annotation scheduling.cpg.dev/replicas has to name templates")
+    assert report.event is not None
+    assert report.event.warning
 
 
 def test_a_refusal_of_the_api_server_is_reported() -> None:
@@ -341,3 +396,16 @@ def test_a_group_without_a_minimum_is_left_alone() -> None:
     """A basic group has none."""
     source = marked(workload([leaf_template("leaf", gang=None)]))
     assert [write.verb for write in written(source, *made(source))] == [Verb.APPLY_STATUS]
+
+
+def test_a_group_gets_the_list_of_its_expected_pods() -> None:
+    """With its minimum, if it is a gang."""
+    for gang, spec in ((2, {"schedulingPolicy": {"gang": {"minCount": 2}}}), (None, None)):
+        source = workload([leaf_template("leaf", gang=gang)])
+        there = made(source)
+        annotations = {**marked(source).metadata.annotations, EXPECTED_PODS: '{"leaf": [{"count": 2}]}'}
+        current = marked(source)
+        current = replace(current, metadata=replace(current.metadata, annotations=annotations))
+        resize, _ = written(current, *there)
+        body = {"metadata": {"annotations": {EXPECTED_PODS: '[{"count": 2}]'}}}
+        assert resize.body == (body if spec is None else body | {"spec": spec})

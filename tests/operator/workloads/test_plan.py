@@ -8,7 +8,7 @@ from cpg_api.manifests import to_manifest
 from cpg_api.meta import OwnerReference
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.forest import Group, GroupKey, key_of
-from cpg_api.scheduling.names import API_VERSION, FINALIZER
+from cpg_api.scheduling.names import API_VERSION, DERIVED_FROM, EXPECTED_PODS, FINALIZER
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.policies import PodGroupResourceClaim
 from cpg_api.scheduling.workload import CompositePodGroupTemplate, PodGroupTemplate, Workload
@@ -251,6 +251,59 @@ def test_a_group_that_is_being_deleted_is_waited_for() -> None:
     assert not owns(successor, there)
 
 
+def derived(source: Workload, uid: str = "uid-new") -> Workload:
+    """Return the Workload as one that the operator has made for an owner."""
+    return replace(source, metadata=replace(source.metadata, uid=uid, annotations={DERIVED_FROM: "jobset/train"}))
+
+
+def names(groups: Iterable[Group]) -> list[str]:
+    """Return the names of some groups."""
+    return [group.metadata.name for group in groups]
+
+
+def test_groups_of_an_owner_are_replaced_with_their_workload() -> None:
+    """Each is deleted once, and created again as soon as it is gone. No group is an obstacle meanwhile."""
+    other = derived(named(inner("root", leaf("workers", gang=5))))
+    there = groups_of(derived(named(inner("root", leaf("workers", gang=4), leaf("driver"))), "uid-old"))
+    found = planned(other, there)
+    assert names(found.remove) == ["w.root", "w.driver", "w.workers"]
+    assert (names(found.replace), found.obstacles) == (["w.root", "w.workers"], ())
+    found = planned(other, map(terminating, there))
+    assert (found.remove, found.create, names(found.replace)) == ((), (), ["w.root", "w.workers"])
+    found = planned(other, [terminating(one) for one in there if "workers" in one.metadata.name])
+    assert (names(found.create), names(found.replace)) == (["w.root"], ["w.workers"])
+    assert names(planned(other, []).create) == ["w.root", "w.workers"]
+    assert planned(other, groups_of(other)) == GroupPlan(wanted=2)
+
+
+def test_nothing_is_created_below_a_group_that_is_replaced() -> None:
+    """Its children are created with the new one."""
+    source = derived(named(inner("root", leaf("a"))))
+    (root, _) = groups_of(source)
+    found = planned(source, [terminating(root)])
+    assert (found.create, names(found.replace)) == ((), ["w.root"])
+
+
+def test_a_native_group_count_of_an_owner_is_changed_by_another_group() -> None:
+    """The built-in API cannot change it; PodGroups are resized."""
+    bigger = derived(named(inner("root", leaf("a", gang=2), gang=3)), "u")
+    there = groups_of(derived(named(inner("root", leaf("a", gang=1), gang=2)), "u"), native=True)
+    found = planned(bigger, there, native=True)
+    assert (names(found.remove), names(found.replace)) == (["w.root"], ["w.root"])
+    assert (names(found.resize), found.obstacles) == (["w.a"], ())
+    assert names(planned(bigger, there).resize) == ["w.root", "w.a"]
+
+
+def test_a_foreign_group_in_the_tree_of_an_owner_is_a_conflict() -> None:
+    """It is not replaced, even while it is being deleted."""
+    source = derived(named(leaf("a")))
+    foreign = pod_group("w.a", workload="w", template="a")
+    for there in (foreign, terminating(foreign)):
+        found = planned(source, [there])
+        assert (found.remove, found.replace) == ((), ())
+        assert [one.reason for one in found.obstacles] == [ObstacleReason.CONFLICT]
+
+
 def test_nothing_is_created_below_a_group_that_is_being_deleted() -> None:
     """A new child would hold the old parent for ever; other branches are not concerned."""
     root, first, second, *leaves = groups_of(TREE)
@@ -286,3 +339,35 @@ def test_a_kind_that_is_not_served_is_one_obstacle_and_other_groups_are_created(
         "the API server serves no CompositePodGroups: neither they nor the groups below them are created"
     )
     assert len(planned(source, []).create) == 9
+
+
+def test_groups_expect_the_pods_of_their_template() -> None:
+    """Those of their own number come first; composite groups have no pods."""
+    text = '{"a": [{"count": 2}], "b": [{"count": 3}], "b.1": [{"count": 4}], "top": [{"count": 5}]}'
+    source = with_expected(named(inner("top", leaf("a"), leaf("b", replicas=2), leaf("c"))), text)
+    found = {group.metadata.name: group.metadata.annotations.get(EXPECTED_PODS) for group in groups_of(source)}
+    assert found == {
+        "w-top": None,
+        "w-a": '[{"count": 2}]',
+        "w-b-0": '[{"count": 3}]',
+        "w-b-1": '[{"count": 4}]',
+        "w-c": None,
+    }
+
+
+def test_groups_that_expect_others_are_changed() -> None:
+    """Other annotations stay, and what users have written where the template says nothing."""
+    before = [
+        replace(group, metadata=replace(group.metadata, annotations={"x": "y"}))
+        for group in groups_of(named(leaf("a")))
+    ]
+    source = with_expected(named(leaf("a")), '{"a": [{"count": 2}]}')
+    (changed,) = planned(source, before).resize
+    assert changed.metadata.annotations == {"x": "y", EXPECTED_PODS: '[{"count": 2}]'}
+    assert planned(source, [changed]).resize == ()
+    assert planned(named(leaf("a")), [changed]).resize == ()
+
+
+def with_expected(source: Workload, text: str) -> Workload:
+    """Return a Workload that expects pods by template."""
+    return replace(source, metadata=replace(source.metadata, annotations={EXPECTED_PODS: text}))

@@ -56,6 +56,16 @@ async def test_one_occasion_gets_one_event(writer: Writer, wire: RecordingConnec
     assert len(wire.sent) == 2
 
 
+async def test_events_of_one_cause_have_one_name(writer: Writer, wire: RecordingConnection) -> None:
+    """The API server has the event already, and it is left as it is."""
+    wire.errors[EVENTS] = api_error(409, "AlreadyExists")
+    for number, note in enumerate(("no room", "less room")):
+        event = EventSpec(reason="Unschedulable", note=note, cause="Unschedulable", only_new=True)
+        await write_all(writer, write(Verb.EVENT, part="placement", body={"number": number}, event=event))
+    assert wire.paths() == [f"POST {EVENTS}"] * 2
+    assert len({body["metadata"]["name"] for _, _, body in wire.sent}) == 1
+
+
 async def test_an_event_follows_its_write(writer: Writer, wire: RecordingConnection, queue: WorkQueue[TreeKey]) -> None:
     """An event that cannot be recorded fails nothing."""
     await write_all(writer, write(event=EventSpec(reason="Invalid", note="why", warning=True)))

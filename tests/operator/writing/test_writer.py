@@ -133,3 +133,17 @@ async def test_a_write_that_is_met_already_drops_what_is_pending(
     wire.open.set()
     await writer.drain()
     assert queue.seconds_until_due() == pytest.approx(0.25)
+
+
+async def test_what_was_created_lately_is_created_again_once_the_view_has_seen_its_end(
+    writer: Writer, wire: RecordingConnection, queue: WorkQueue[TreeKey]
+) -> None:
+    """Before, the view may not show it yet, and the tree is reconciled again a few seconds later."""
+    wire.answer = b'{"metadata": {"uid": "first"}}'
+    creation = write(Verb.CREATE, part="whole")
+    await write_all(writer, creation)
+    await write_all(writer, creation)
+    assert (len(wire.sent), queue.seconds_until_due() is not None) == (1, True)
+    wire.deleted.add("first")
+    await write_all(writer, creation)
+    assert len(wire.sent) == 2
