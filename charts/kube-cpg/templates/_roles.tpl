@@ -9,10 +9,13 @@ The rights of a process: the lists in files/roles, for the operator also those o
 {{- $everywhere := printf "%s:%s" .root.Release.Namespace $own -}}
 {{- $cluster := $rules.cluster | default list -}}
 {{- $granted := $rules.granted -}}
-{{- if and (eq .part "operator") .root.Values.integrations -}}
+{{- if and (eq .part "operator") (or .root.Values.integrations .root.Values.customIntegrations) -}}
 {{- $lists := .root.Files.Get "files/roles/integrations.yaml" | fromYaml -}}
 {{- range prepend .root.Values.integrations "any" -}}
 {{- $granted = concat $granted (get $lists .) -}}
+{{- end -}}
+{{- range .root.Values.customIntegrations -}}
+{{- $granted = append $granted (dict "apiGroups" (list .group) "resources" (list .plural) "verbs" (list "list" "watch")) -}}
 {{- end -}}
 {{- end -}}
 {{- if not $namespaces -}}

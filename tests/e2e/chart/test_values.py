@@ -29,6 +29,7 @@ OTHERWISE: Plain = {
     "apiServerPorts": [7],
     "apiServerTo": [{"ipBlock": {"cidr": "10.0.0.7/32"}}],
     "cpu": "7",
+    "customIntegrations": [{"group": "x.io", "version": "v1", "kind": "X", "plural": "xs", "template": "template"}],
     "digest": f"sha256:{'7' * 64}",
     "env": [{"name": "X", "value": "x"}],
     "for": "7m",
@@ -52,6 +53,7 @@ OTHERWISE: Plain = {
 """Other values for keys for which the type does not suggest one."""
 
 EVERYTHING = {
+    "admissionPolicy": {"enabled": True, "force": True},
     "image": {"repository": "kube-cpg"},
     "networkPolicy": {"enabled": True},
     "webhook": {"enabled": True, "certManager": {"enabled": True}},
