@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from cpg_api.scheduling.names import POD_GROUP_LABEL
 from cpg_client.resources import NATIVE_COMPOSITE_POD_GROUPS, NATIVE_POD_GROUPS, PODS, PRIORITY_CLASSES, Resource
 from cpg_lab.nodes import TOPOLOGY, NodePool
 
@@ -108,6 +109,53 @@ def tree_backlog(number: int, size: int) -> Backlog:
     return backlog
 
 
+def jobset_pod(jobset: str, job: int, number: int) -> Body:
+    """Return the metadata that the controllers of JobSets and Jobs give a pod, as the owner of its group."""
+    name, of_jobset = f"{jobset}-workers-{job}", "jobset.sigs.k8s.io"
+    uid = f"00000000-0000-4000-8000-{int(jobset.rpartition('-')[2]):06}{job:06}"
+    values = {
+        "global-replicas": str(JOBS_OF_JOBSET),
+        "group-name": "default",
+        "group-replicas": str(JOBS_OF_JOBSET),
+        "job-global-index": str(job),
+        "job-group-index": str(job),
+        "job-index": str(job),
+        "job-key": f"{int(uid[-12:]):040x}",
+        "jobset-name": jobset,
+        "jobset-uid": uid,
+        "replicatedjob-name": "workers",
+        "replicatedjob-replicas": str(JOBS_OF_JOBSET),
+        "restart-attempt": "0",
+    }
+    annotations = {f"{of_jobset}/{key}": value for key, value in values.items()}
+    annotations["batch.kubernetes.io/job-completion-index"] = str(number)
+    labels = {**annotations, "batch.kubernetes.io/job-name": name, "batch.kubernetes.io/controller-uid": uid}
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": True}
+    meta = {"name": f"{name}-{number}", "labels": labels, "annotations": annotations, "ownerReferences": [owner]}
+    return {**meta, "finalizers": ["batch.kubernetes.io/job-tracking"]}
+
+
+JOBS_OF_JOBSET = 3
+
+
+def jobset_backlog(number: int, size: int, *, by_label: bool) -> Backlog:
+    """Return gangs of the Jobs of JobSets, whose pods derive their groups, or name them in a label as well."""
+
+    def backlog(scheduler: str) -> Iterator[Item]:
+        jobs = [(f"js-{index}", job) for index in range(number) for job in range(JOBS_OF_JOBSET)]
+        groups = {(jobset, job): f"jobset.{jobset}.workers.{job}" for jobset, job in jobs}
+        yield from (gang(NATIVE_POD_GROUPS, group, size) for group in groups.values())
+        for (jobset, job), group in groups.items():
+            for index in range(size):
+                path, body = pod("", scheduler, SMALL)
+                body["metadata"] = jobset_pod(jobset, job, index)
+                if by_label:
+                    body["metadata"]["labels"][POD_GROUP_LABEL] = group
+                yield path, body
+
+    return backlog
+
+
 def preemption_backlog(size: int, fillers: int, nodes: NodePool, *, each: int) -> Backlog:
     """Return a gang of high priority, and fillers that fill the nodes; each pod of the gang needs the room of ``each``.
 
@@ -158,6 +206,22 @@ def preemption_case(name: str, title: str, goal: float, full: tuple[int, int, in
 
 CASES = (
     placement_case("plain", "3,000 plain pods", 1.3, plain_backlog(3000), plain_backlog(300), share=0.0),
+    placement_case(
+        "plain-labels",
+        "3,000 pods with labels",
+        1,
+        jobset_backlog(100, 10, by_label=True),
+        jobset_backlog(10, 10, by_label=True),
+        share=0.0,
+    ),
+    placement_case(
+        "plain-jobsets",
+        "3,000 pods of JobSets",
+        1,
+        jobset_backlog(100, 10, by_label=False),
+        jobset_backlog(10, 10, by_label=False),
+        share=0.0,
+    ),
     placement_case("small-gangs", "1,000 gangs x 3", 4, gang_backlog(1000, 3), gang_backlog(100, 3)),
     placement_case("large-gangs", "3 gangs x 1,000", 20, gang_backlog(3, 1000), gang_backlog(3, 100)),
     placement_case("rack-gangs", "750 gangs x 4, rack", 15, gang_backlog(750, 4, RACK), gang_backlog(75, 4, RACK)),

@@ -22,6 +22,7 @@ from phases import phases_of
 from result_files import cpu_seconds, load_average, peak_mb
 
 from cpg_api.core.pod import Pod
+from cpg_api.integrations.registry import RULES
 from cpg_client.bulk_create import create_all
 from cpg_client.connection import Connection
 from cpg_client.listing import list_all
@@ -98,7 +99,10 @@ def _commands(cluster: Cluster) -> dict[str, list[str]]:
     token = cluster.token_for("bench", "kube-system")
     write_kubeconfig(kubeconfig, url=cluster.url, ca_file=cluster.ca_file, token=token)
     program = str(install() / "cpg-scheduler")
-    ours = [program, "--kubeconfig", str(kubeconfig), "--no-leader-elect", "--api", "native", "--listen", ""]
+    settings = kubeconfig.with_name("bench.yaml")
+    settings.write_text(msgspec.json.encode({"integrations": [*RULES]}).decode(), encoding="utf-8")
+    options = ["--kubeconfig", str(kubeconfig), "--config", str(settings), "--no-leader-elect"]
+    ours = [program, *options, "--api", "native", "--listen", ""]
     subprocess.run([program, "--version"], env=environment(), stdout=subprocess.DEVNULL, check=True)  # noqa: S603  # compiles it
     started = Path(f"/proc/{cluster.processes['scheduler'].pid}/cmdline").read_text("utf-8")
     return {OURS: ours, PEER: started.rstrip("\0").split("\0")}

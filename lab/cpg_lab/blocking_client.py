@@ -66,9 +66,14 @@ class BlockingClient:
         """Merge these fields into an object, or into its status if the path names that."""
         return self._decoded(self._connection.patch(path, body))
 
-    def delete(self, path: str, *, grace: int | None = None) -> None:
-        """Delete an object or a collection, with so many seconds of grace; None keeps the object's own."""
-        self._run(self._connection.delete(path, None if grace is None else {"gracePeriodSeconds": grace}))
+    def delete(self, path: str, *, grace: int | None = None, propagation: str | None = None) -> None:
+        """Delete an object or a collection, with so many seconds of grace; None keeps the object's own.
+
+        Some kinds keep their dependents, unless the propagation is ``Background`` or ``Foreground``.
+        """
+        options = {"gracePeriodSeconds": grace, "propagationPolicy": propagation}
+        given = {name: value for name, value in options.items() if value is not None}
+        self._run(self._connection.delete(path, given or None))
 
     def _decoded(self, work: Coroutine[Any, Any, bytes]) -> Plain:
         found: Plain = decode(self._run(work))

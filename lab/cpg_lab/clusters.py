@@ -112,6 +112,11 @@ class Cluster:
         return self.access.ca_file
 
     @property
+    def audit_log(self) -> Path:
+        """The API server's log of writes, which the spec has to ask for."""
+        return self._control_plane.files.audit_log
+
+    @property
     def processes(self) -> dict[str, Process]:
         """The components' processes, by name."""
         return dict(self._control_plane.processes)

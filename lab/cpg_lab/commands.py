@@ -49,6 +49,11 @@ class ClusterFiles:
         return self.folder / "logs"
 
     @property
+    def audit_log(self) -> Path:
+        """The API server's log of writes."""
+        return self.folder / "audit.log"
+
+    @property
     def tokens(self) -> Path:
         """The API server's table of tokens and users."""
         return self.folder / "tokens.csv"
@@ -138,16 +143,28 @@ def apiserver(context: CommandContext) -> list[str]:
         *([] if spec.watch_cache else ["--watch-cache=false"]),
         *_if_positive("--max-requests-inflight", spec.max_requests_inflight),
         *_if_positive("--max-mutating-requests-inflight", spec.max_mutating_requests_inflight),
+        *_audit(context),
     ]
+
+
+def audit_policy(_: CommandContext) -> dict[str, object]:
+    """Return the audit policy of the API server: all writes, without their bodies."""
+    writes = ["create", "update", "patch", "delete", "deletecollection"]
+    return {
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": [{"level": "Metadata", "verbs": writes}, {"level": "None"}],
+    }
 
 
 def controller_manager(context: CommandContext) -> list[str]:
     """Return the arguments of the controller manager: garbage collection, disruption budgets, jobs and the rest."""
-    controllers = "*" if context.spec.node_lifecycle else "*,-node-lifecycle-controller"
+    everything = ("*",) if context.spec.node_lifecycle else ("*", "-node-lifecycle-controller")
     return [
         *_client(context, "controller-manager"),
         *_serving(context, "controller-manager"),
-        f"--controllers={controllers}",
+        f"--controllers={','.join(context.spec.controllers or everything)}",
         "--leader-elect=false",
         f"--service-account-private-key-file={context.files.certificates.service_accounts_key}",
         f"--root-ca-file={context.files.certificates.ca}",
@@ -216,9 +233,15 @@ def _client(context: CommandContext, component: str) -> list[str]:
 
 
 def _gates(spec: ClusterSpec) -> list[str]:
-    if spec.gates == "default":
+    gates = (*(NATIVE_GATES if spec.gates == "native" else ()), *spec.further_gates)
+    return [f"--feature-gates={','.join(f'{gate}=true' for gate in gates)}"] if gates else []
+
+
+def _audit(context: CommandContext) -> list[str]:
+    if not context.spec.audit:
         return []
-    return [f"--feature-gates={','.join(f'{gate}=true' for gate in NATIVE_GATES)}"]
+    files = context.files
+    return [f"--audit-policy-file={files.config_of('apiserver')}", f"--audit-log-path={files.audit_log}"]
 
 
 def _if_positive(flag: str, value: int) -> list[str]:

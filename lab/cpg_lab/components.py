@@ -52,6 +52,7 @@ ALL = (
         command=commands.apiserver,
         health=("/readyz", "/api/v1/namespaces/default"),
         ports=("apiserver",),
+        config=commands.audit_policy,
     ),
     ComponentKind(
         name="controller-manager",

@@ -23,6 +23,8 @@ class ClusterSpec:
     kubernetes: str = NEWEST
     gates: Gates = "default"
     """`native` enables the alpha API of pod groups in every component."""
+    further_gates: tuple[str, ...] = ()
+    """Feature gates of Kubernetes that are on beside those."""
     components: tuple[Component, ...] = ()
     """`scheduler` is kube-scheduler, with which ours is compared."""
     workloads: tuple[Workload, ...] = ()
@@ -36,6 +38,10 @@ class ClusterSpec:
     """Whether nodes send leases, and the controller manager taints nodes that stop."""
     service_accounts: bool = False
     """Whether pods get the token of their service account, as on a real node; they wait for the account."""
+    controllers: tuple[str, ...] = ()
+    """The controllers that the controller manager runs; none for all."""
+    audit: bool = False
+    """Whether the API server logs all writes, each with its user, to `Cluster.audit_log`."""
     max_requests_inflight: int = 0
     max_mutating_requests_inflight: int = 0
     """Limits of the API server on concurrent requests; zero keeps its defaults."""

@@ -78,7 +78,7 @@ ALL = (
         webhooks="config/components/webhook",
         probe="/validate-jobset-x-k8s-io-v1alpha2-jobset",
         api_version="config.jobset.x-k8s.io/v1alpha1",
-        settings=_OWN_CERTIFICATES,
+        settings={**_OWN_CERTIFICATES, "featureGates": {"ElasticJobSet": True, "RestartJob": True}},
     ),
     WorkloadController(
         name="lws",

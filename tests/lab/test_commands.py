@@ -38,6 +38,7 @@ def test_feature_gates_are_the_same_for_all_components(name: str) -> None:
     kind = components.BY_NAME[name]
     gates = "--feature-gates=" + ",".join(f"{gate}=true" for gate in NATIVE_GATES)
     assert gates in kind.command(context(ClusterSpec(gates="native")))
+    assert "--feature-gates=One=true" in kind.command(context(ClusterSpec(further_gates=("One",))))
     assert not [part for part in kind.command(context(ClusterSpec())) if "gates" in part]
 
 
@@ -82,6 +83,25 @@ def test_node_lifecycle_is_off_by_default() -> None:
     assert "--controllers=*" in commands.controller_manager(on)
     assert "--node-lease-duration-seconds=0" in commands.kwok(off)
     assert "--node-lease-duration-seconds=40" in commands.kwok(on)
+
+
+def test_chosen_controllers_run_alone() -> None:
+    """Without a choice all run."""
+    chosen = context(ClusterSpec(controllers=("garbage-collector-controller", "deployment-controller")))
+    flag = "--controllers=garbage-collector-controller,deployment-controller"
+    assert flag in commands.controller_manager(chosen)
+
+
+def test_writes_are_audited_only_if_the_spec_says_so() -> None:
+    """The policy leaves out reads and bodies."""
+    flags = ["--audit-policy-file=/lab/apiserver.yaml", "--audit-log-path=/lab/audit.log"]
+    assert commands.apiserver(context(ClusterSpec(audit=True)))[-2:] == flags
+    assert not [part for part in commands.apiserver(context(ClusterSpec())) if "audit" in part]
+    rules = commands.audit_policy(context(ClusterSpec()))["rules"]
+    assert rules == [
+        {"level": "Metadata", "verbs": ["create", "update", "patch", "delete", "deletecollection"]},
+        {"level": "None"},
+    ]
 
 
 def test_kube_scheduler_is_not_throttled() -> None:
