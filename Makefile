@@ -12,7 +12,8 @@ COVERING := tests/api tests/engine tests/scenarios
 SPEED := $(wildcard tests/*/test_speed.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lab-up lab-down test quick lint unit scenario e2e workloads hooks images generate bench bench-peer crash soak
+.PHONY: help setup demo lab-up lab-down test quick lint unit scenario e2e workloads hooks images generate bench bench-peer crash
+.PHONY: fuzz-workloads soak
 .PHONY: lock clean
 
 help: ## list the targets
@@ -64,7 +65,7 @@ e2e: $(READY) ## run the tests against real control planes, and the chart on rea
 
 workloads: $(READY) ## run the tests with the real controllers of JobSet, LeaderWorkerSet, Ray, Kubeflow Trainer and Kueue
 	@$(BIN)/cpg-lab build --all
-	$(PYTEST) tests/e2e -m workloads
+	$(PYTEST) tests/e2e -m workloads -n 2 --dist loadfile
 
 hooks: $(READY) ## check every commit before it is made: style, types, imports, prose (.pre-commit-config.yaml)
 	$(BIN)/pre-commit install
@@ -91,6 +92,9 @@ bench-peer: $(READY) ## compare our scheduler with kube-scheduler (PEER="--quick
 
 crash: $(READY) ## kill the scheduler twenty times while it binds and while it evicts, and stop the API server for 30 s
 	CRASHES=20 OUTAGE=30 CRASH_RESULTS=bench/results $(PYTEST) $(addprefix tests/e2e/scheduler/crashes/test_,kills.py evictions.py outages.py)
+
+fuzz-workloads: $(READY) ## play 200 seeded runs of owners of pods against a model (RUNS=20, SEED=1 for the first seed)
+	FUZZ_RUNS=$(or $(RUNS),200) FUZZ_SEED=$(or $(SEED),1) FUZZ_MAX_SECONDS=5 FUZZ_RESULTS=bench/results $(PYTEST) tests/e2e/owners/test_seeded_runs.py
 
 soak: $(READY) ## change a cluster at random for half an hour and measure the scheduler's memory (SOAK=120 for two minutes, API=native)
 	$(BIN)/python bench/soak.py --seconds $(or $(SOAK),1800) --api $(or $(API),crd)

@@ -9,13 +9,18 @@ from typing import Any
 
 import pytest
 import structlog
+from hypothesis import settings
+
+settings.register_profile("without-deadline", deadline=None)
+settings.load_profile("without-deadline")  # a busy machine can be slow at any example
 
 TOGETHER = re.compile(
     r"(tests/e2e/api|tests/e2e/operator(?:/lifecycle)?)/test_\w+\.py::"
     r"|(tests/e2e/chart)/test_(?:guidance|images|installed)\.py::"
     r"|(tests/e2e/scheduler)/test_\w+\.py::\w+\[(crd|native)\b"
+    r"|(tests/e2e/workloads)/test_\w+\.py::\w+\[(1\.\d+)\b"
 )
-"""Files that share a cluster: those of a folder, or of a flavour in it."""
+"""Files that share a cluster: those of a folder, or of a flavour or version in it."""
 LONGEST = (
     "tests/e2e/chart",
     "tests/e2e/docs/test_commands.py",
@@ -25,6 +30,9 @@ LONGEST = (
     "tests/e2e/operator",
     "tests/e2e/api",
     "tests/e2e/test_lab.py",
+    "tests/e2e/test_owner_status.py",
+    "tests/e2e/test_workload_kinds.py",
+    "tests/e2e/chart/test_admission_policies.py",
     "tests/e2e/operator/crashes/test_kills.py",
     "tests/e2e/operator/crashes/test_memory.py",
     "tests/e2e/scheduler/crashes/test_evictions.py",

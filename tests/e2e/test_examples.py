@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
+from cpg_lab import workloads
 from cpg_lab.clusters import Cluster
 from cpg_lab.deployments import Deployments
 from cpg_lab.errors import LabError
@@ -28,8 +29,10 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Run a cluster with the Job controller."""
-    with Cluster(ClusterSpec(components=("controller-manager",))) as running:
+    """Run a cluster with the Job controller, and the kinds of other projects without their controllers."""
+    spec = ClusterSpec(components=("controller-manager",))
+    with Cluster(spec) as running:
+        workloads.install_crds(workloads.of_names(["jobset", "lws", "ray"]), running.access, kubernetes=spec.kubernetes)
         yield running
 
 

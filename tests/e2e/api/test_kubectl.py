@@ -22,9 +22,9 @@ async def test_a_new_group_is_pending_with_its_minimum(api: "Api", cluster: Clus
     await api.create("PodGroup", {"metadata": {"name": "leaf"}, "spec": leaf})
     groups = table(cluster, "get", "cpg/root", "podgroup/leaf")
     assert groups == [
-        "NAME STATUS MINIMUM GROUPS PODS SCHEDULED RUNNING HEALTH DOMAIN AGE",
+        "NAME STATUS MINIMUM GROUPS PODS SCHEDULED RUNNING HEALTH DOMAIN OWNER AGE",
         "compositepodgroup.scheduling.cpg.dev/root Pending 2",
-        "NAME STATUS MINIMUM PODS SCHEDULED RUNNING HEALTH DOMAIN AGE",
+        "NAME STATUS MINIMUM PODS SCHEDULED RUNNING HEALTH DOMAIN OWNER AGE",
         "podgroup.scheduling.cpg.dev/leaf Pending 4",
     ]
 
@@ -53,7 +53,7 @@ async def test_the_columns_show_the_status_of_a_group(api: "Api", cluster: Clust
     await api.change("CompositePodGroup", "placed", {"status": status}, "status")
     wide = table(cluster, "get", "cpg", "placed", "-o", "wide", age=False)
     assert wide == [
-        "NAME STATUS MINIMUM GROUPS PODS SCHEDULED RUNNING HEALTH DOMAIN PRIORITY PARENT WORKLOAD",
+        "NAME STATUS MINIMUM GROUPS PODS SCHEDULED RUNNING HEALTH DOMAIN OWNER PRIORITY PARENT WORKLOAD",
         "placed Scheduled 2 2 9 8 1 Scheduled b1 7 root train",
     ]
 

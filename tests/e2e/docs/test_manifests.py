@@ -10,8 +10,9 @@ import msgspec
 import pytest
 import yaml
 
+from cpg_api.integrations.custom import CustomKind
 from cpg_api.integrations.policy import read_policy
-from cpg_api.integrations.registry import OWNERS
+from cpg_api.integrations.registry import OWNERS, owner_kinds
 from cpg_api.integrations.trees import OwnerKind
 from cpg_api.scheduling.names import SCHEDULER_NAME
 from cpg_lab import building
@@ -25,8 +26,6 @@ CHART = ROOT / "charts" / "kube-cpg"
 DOCUMENTS = [*sorted(ROOT.glob("docs/**/*.md")), ROOT / "README.md", *sorted(ROOT.glob("examples/*/README.md"))]
 SAMPLES = sorted((ROOT / "manifests" / "samples").glob("*.yaml"))
 _YAML = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-FOREIGN = {kind.kind: kind for kind in OWNERS.values() if kind.group != "batch"}
 
 pytestmark = pytest.mark.e2e
 
@@ -51,6 +50,17 @@ def shown() -> list[tuple[str, str]]:
     ]
 
 
+def foreign_kinds() -> dict[str, OwnerKind]:
+    """Return the kinds of owners that Kubernetes does not serve, and those that settings in a document describe."""
+    settings = [plain for _, text in shown() for plain in yaml.safe_load_all(text) if "customIntegrations:" in text]
+    custom = [msgspec.convert(one, CustomKind) for plain in settings for one in plain["customIntegrations"]]
+    found = [*(kind for kind in OWNERS.values() if kind.group not in {"apps", "batch"}), *owner_kinds([], custom)]
+    return {kind.kind: kind for kind in found}
+
+
+FOREIGN = foreign_kinds()
+
+
 def assert_has_tree(kind: OwnerKind, plain: object) -> None:
     """Check that an owner gets a tree: its CRD is not installed here."""
     owner = msgspec.convert(plain, kind.type)
@@ -63,6 +73,9 @@ def assert_has_tree(kind: OwnerKind, plain: object) -> None:
 def test_yaml_in_a_document_is_valid(cluster: Cluster, tmp_path: Path, text: str) -> None:
     """Objects pass the API server with strict validation, values the chart's schema; owners of others give trees."""
     objects = [one for one in yaml.safe_load_all(text) if one]
+    if objects[0].get("kind") == "ClusterTrainingRuntime":  # the JobSet of its TrainJobs is made from its template
+        assert_has_tree(FOREIGN["JobSet"], objects[0]["spec"]["template"])
+        return
     if objects[0].get("kind") in FOREIGN:
         assert_has_tree(FOREIGN[objects[0]["kind"]], objects[0])
         return
@@ -75,7 +88,7 @@ def test_yaml_in_a_document_is_valid(cluster: Cluster, tmp_path: Path, text: str
     helm = building.ensure(["helm"])["helm"]
     # There is no API server to ask which kinds are served.
     command = [str(helm), "template", str(CHART), "-f", str(file)]
-    command += ["--set", "monitoring.force=true,image.repository=kube-cpg"]
+    command += ["--set", "monitoring.force=true,admissionPolicy.force=true,image.repository=kube-cpg"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - built in code
     assert done.returncode == 0, done.stderr
     for part, module in (("scheduler", scheduler), ("operator", operator)):

@@ -58,8 +58,11 @@ async def test_rights_in_one_namespace_are_enough(
 ) -> None:
     """It reports health there; without access to nodes and classes it reports no domain and fills in no priority."""
     operator.kill()
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("integrations: []\n")
     account = ["--kubeconfig", str(await kubeconfig(testbed, cluster, tmp_path)), "--no-leader-elect", "--listen", ""]
-    command = [sys.executable, "-m", "cpg_operator", *account, "--api", CRD, "--namespace", testbed.namespace]
+    options = ["--config", str(settings), "--api", CRD, "--namespace", testbed.namespace]
+    command = [sys.executable, "-m", "cpg_operator", *account, *options]
     limited = Process("limited", command, log=tmp_path / "log")
     try:
         await testbed.group("a", 1)

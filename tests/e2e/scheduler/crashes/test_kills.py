@@ -1,7 +1,8 @@
 """A leader is killed while it binds a tree: the next leader binds the rest.
 
 The suite has a few kills in each flavour. ``make crash`` kills twenty times (``CRASHES``); ``CRASH_SEED`` chooses
-other moments. After twenty kills the cluster is exactly full: a tree outside its domains would leave no room for
+other moments. On a busy machine a kill can come after the last bind of its tree: more trees follow until half of the
+kills came in time. After twenty kills the cluster is exactly full: a tree outside its domains would leave no room for
 another tree.
 """
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 CRASHES = int(os.environ.get("CRASHES", "3"))
 SEED = int(os.environ.get("CRASH_SEED", "1"))
 TREE = 16
+MOST_TREES = 20
+"""The trees that the cluster has room for."""
 
 pytestmark = pytest.mark.e2e
 
@@ -48,19 +51,20 @@ async def test_a_new_leader_completes_partially_bound_trees(
     leader = testbed.start_replica(bindsInFlight=1)
     await testbed.wait_for_log(leader, "ready")
     standby = testbed.start_replica(bindsInFlight=1)
-    partial_trees = 0
-    for number in range(CRASHES):
+    trees = partial_trees = 0
+    while trees < CRASHES or (partial_trees < trees / 2 and trees < MOST_TREES):
         async with testbed.watch_binds() as binds:
-            await testbed.create(*testbed.tree(f"tree{number}"))
+            await testbed.create(*testbed.tree(f"tree{trees}"))
             for _ in range(moments.randrange(1, TREE - 4)):
                 await anext(binds)
         leader.process.kill()
         killed = time.monotonic()
-        partial_trees += await testbed.bound_count() < (number + 1) * TREE
+        trees += 1
+        partial_trees += await testbed.bound_count() < trees * TREE
         leader, standby = standby, testbed.start_replica(bindsInFlight=1)
-        await testbed.wait_until_bound((number + 1) * TREE)
+        await testbed.wait_until_bound(trees * TREE)
         seconds.append(round(time.monotonic() - killed, 2))
     await testbed.wait_until_complete()
-    assert partial_trees >= CRASHES / 2, "most kills came after the last bind of the tree"
-    assert len(await testbed.condition_messages(testbed.composites)) == CRASHES
+    assert partial_trees >= trees / 2, "most kills came after the last bind of the tree"
+    assert len(await testbed.condition_messages(testbed.composites)) == trees
     result |= {"outcome": "complete", "partial_trees": partial_trees}

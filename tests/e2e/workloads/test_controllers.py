@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 
 from cpg_lab.clusters import Cluster
-from cpg_lab.nodes import NodePool
-from cpg_lab.specs import ClusterSpec
 
 pytestmark = [pytest.mark.e2e, pytest.mark.workloads]
 
 Plain = dict[str, Any]
 
-# The pods name their node, because the lab has no scheduler of Kubernetes 1.30.
+# The pods name their node, so no scheduler places them.
 JOBSET = """
 apiVersion: jobset.x-k8s.io/v1alpha2
 kind: JobSet
@@ -28,7 +26,7 @@ spec:
       spec:
         parallelism: 2
         completions: 2
-        template: {spec: {nodeName: node-1, restartPolicy: Never, containers: [{name: main, image: none}]}}
+        template: {spec: {nodeName: other-1, restartPolicy: Never, containers: [{name: main, image: none}]}}
 """
 LWS = """
 apiVersion: leaderworkerset.x-k8s.io/v1
@@ -38,7 +36,7 @@ spec:
   replicas: 2
   leaderWorkerTemplate:
     size: 3
-    workerTemplate: {spec: {nodeName: node-1, containers: [{name: main, image: none}]}}
+    workerTemplate: {spec: {nodeName: other-1, containers: [{name: main, image: none}]}}
 """
 TRAINJOB = """
 apiVersion: trainer.kubeflow.org/v1alpha1
@@ -52,7 +50,7 @@ spec:
       - name: node
         template:
           metadata: {labels: {trainer.kubeflow.org/trainjob-ancestor-step: trainer}}
-          spec: {template: {spec: {nodeName: node-1, containers: [{name: node, image: none}]}}}
+          spec: {template: {spec: {nodeName: other-1, containers: [{name: node, image: none}]}}}
 ---
 apiVersion: trainer.kubeflow.org/v1alpha1
 kind: TrainJob
@@ -67,14 +65,14 @@ spec:
   rayVersion: 2.46.0
   headGroupSpec:
     rayStartParams: {}
-    template: {spec: {nodeName: node-1, containers: [{name: head, image: none}]}}
+    template: {spec: {nodeName: other-1, containers: [{name: head, image: none}]}}
   workerGroupSpecs:
   - groupName: cpu
     replicas: 2
     minReplicas: 2
     maxReplicas: 2
     rayStartParams: {}
-    template: {spec: {nodeName: node-1, containers: [{name: worker, image: none}]}}
+    template: {spec: {nodeName: other-1, containers: [{name: worker, image: none}]}}
 """
 QUEUE = """
 apiVersion: kueue.x-k8s.io/v1beta2
@@ -95,19 +93,6 @@ kind: LocalQueue
 metadata: {name: team, namespace: default}
 spec: {clusterQueue: all}
 """
-
-
-@pytest.fixture(scope="module", params=["1.37", "1.30"])
-def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """Run all controllers on the newest and the oldest version."""
-    spec = ClusterSpec(
-        kubernetes=request.param,
-        components=("kwok",),
-        workloads=("jobset", "lws", "trainer", "ray", "kueue"),
-        nodes=(NodePool.parse("1 node"),),
-    )
-    with Cluster(spec) as running:
-        yield running
 
 
 def read(cluster: Cluster, *arguments: str) -> Any:  # noqa: ANN401  # JSON
@@ -241,7 +226,7 @@ def test_webhooks_check_only_what_is_theirs(cluster: Cluster) -> None:
     refused = cluster.kubectl("apply", "-f", "-", input=JOBSET.replace("train", "t" * 60), check=False)
     assert "pod names generated for this JobSet will exceed 63 characters" in refused.stderr
     cluster.kill_component("jobset")
-    cluster.kubectl("run", "alone", "--image=none", "--restart=Never", '--overrides={"spec":{"nodeName":"node-1"}}')
+    cluster.kubectl("run", "alone", "--image=none", "--restart=Never", '--overrides={"spec":{"nodeName":"other-1"}}')
     missed = cluster.kubectl("apply", "-f", "-", input=JOBSET, check=False)
     assert 'failed calling webhook "mjobset.kb.io"' in missed.stderr
     cluster.start_component("jobset")
