@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from cpg_api.integrations.registry import Integrations
 from cpg_api.scheduling.membership import DERIVED_PATH, membership
 from cpg_api.scheduling.names import ADOPT, GANG, POD_GROUP_LABEL, SCHEDULER_NAME
 from cpg_client.connection import APPLY_YAML, Connection
+from cpg_client.errors import ApiError
 from cpg_lab import building, workloads
 from cpg_lab.clusters import Cluster
 from cpg_lab.specs import ClusterSpec
@@ -32,7 +34,7 @@ LABEL = "scheduling.cpg.dev/enabled"
 DEFAULT = "default-scheduler"
 DISAGGREGATED = "disaggregatedset.x-k8s.io/name"
 PODS = "/api/v1/namespaces/{}/pods"
-MAX_SECONDS_TO_TAKE_EFFECT = 30.0
+MAX_SECONDS_TO_TAKE_EFFECT = 120.0
 Plain = dict[str, Any]
 
 RULES_OF_POLICY = Integrations([SCHEDULER_NAME], ON)
@@ -51,14 +53,20 @@ def cluster(install: "Installer") -> Iterator[Cluster]:
             running.kubectl("create", "namespace", name)
         for name in ("labelled", "kube-cpg", "kube-system"):
             running.kubectl("label", "namespace", name, f"{LABEL}=true")
+        asyncio.run(wait_for_policies(running.kubeconfig))
         yield running
+
+
+async def wait_for_policies(kubeconfig: Path) -> None:
+    """Wait until the API server serves all kinds and evaluates all policies."""
+    async with Connection.from_kubeconfig(kubeconfig) as connection:
+        await wait_until(lambda: are_in_effect(connection))
 
 
 @pytest.fixture
 async def admin(cluster: Cluster) -> AsyncIterator[Connection]:
-    """Return a connection, once all policies are in effect."""
+    """Return a connection of an administrator."""
     async with Connection.from_kubeconfig(cluster.kubeconfig) as connection:
-        await wait_until(lambda: are_in_effect(connection))
         yield connection
 
 
@@ -70,12 +78,17 @@ async def wait_until(check: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def are_in_effect(connection: Connection) -> bool:
-    """Return whether the policies fill what they should."""
-    plain = await created(connection, PODS.format("labelled"), pod_of({}))
-    owners = [
-        names_in(await created(connection, f"{path}/namespaces/labelled/{plural}", owner))
-        for path, plural, owner in OWNERS.values()
-    ]
+    """Return whether the policies fill what they should; the API server may not serve a new kind yet."""
+    try:
+        plain = await created(connection, PODS.format("labelled"), pod_of({}))
+        owners = [
+            names_in(await created(connection, f"{path}/namespaces/labelled/{plural}", owner))
+            for path, plural, owner in OWNERS.values()
+        ]
+    except ApiError as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
+        return False
     return plain["spec"]["schedulerName"] == SCHEDULER_NAME and all(SCHEDULER_NAME in names for names in owners)
 
 
