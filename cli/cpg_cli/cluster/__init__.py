@@ -1,0 +1,1 @@
+"""Where the objects come from: an API server, files, a dump."""

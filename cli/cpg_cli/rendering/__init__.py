@@ -1,0 +1,1 @@
+"""How answers look; nothing here asks a server."""

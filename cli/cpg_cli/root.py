@@ -1,0 +1,38 @@
+"""The root command. A module of a command is imported when it is needed, so that help and completion take no time."""
+
+from importlib import import_module
+
+import click
+
+COMMANDS = {
+    "explain": "Say why a tree or pod waits, and what would help",
+}
+"""Every command with its line of help. Its module has the same name, with ``_`` for ``-``, and defines ``command``."""
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command when it is needed."""
+
+    def list_commands(self, _: click.Context) -> list[str]:
+        """Return all commands, in the order in which a user meets them."""
+        return list(COMMANDS)
+
+    def get_command(self, _: click.Context, name: str) -> click.Command | None:
+        """Return a command, or None if there is no such command."""
+        if name not in COMMANDS:
+            return None
+        found = import_module(f"cpg_cli.commands.{name.replace('-', '_')}").command
+        if not isinstance(found, click.Command):
+            raise TypeError(f"{found!r} is no command")
+        return found
+
+    def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="kube-cpg", message="%(version)s")
+def root() -> None:
+    """See trees of gangs, understand why they wait, and try them before you submit them."""
