@@ -78,7 +78,10 @@ async def wait_until(check: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def are_in_effect(connection: Connection) -> bool:
-    """Return whether the policies fill what they should; the API server may not serve a new kind yet."""
+    """Return whether the policies fill what they should.
+
+    For some seconds the API server may not serve a new kind, and it answers 503 as long as policies lack its schema.
+    """
     try:
         plain = await created(connection, PODS.format("labelled"), pod_of({}))
         owners = [
@@ -86,7 +89,7 @@ async def are_in_effect(connection: Connection) -> bool:
             for path, plural, owner in OWNERS.values()
         ]
     except ApiError as error:
-        if error.status != HTTPStatus.NOT_FOUND:
+        if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE}:
             raise
         return False
     return plain["spec"]["schedulerName"] == SCHEDULER_NAME and all(SCHEDULER_NAME in names for names in owners)
