@@ -13,9 +13,13 @@ from cpg_client.endpoint import Endpoint
 from cpg_client.errors import ClientError
 from cpg_client.flavours import Api
 from cpg_client.incluster import find_endpoint
+from cpg_client.lean_imports import import_without
 from cpg_client.logs import configure_logging, report_fatal
 from cpg_client.settings import SettingsError
 from cpg_client.shared_session import current_token
+
+import_without("cpg_operator.app", "kubernetes")  # Kopf looks for it in all its forms
+
 from cpg_operator import app
 from cpg_operator.deletion.client import open_client
 from cpg_operator.deletion.release_finalizers import LeaseName, NotReleasedError, release_finalizers
