@@ -108,21 +108,26 @@ ROUTER = """
 """
 
 
-@pytest.fixture(scope="module", params=["1.37", "1.30"])
+@pytest.fixture(scope="module", params=["1.37", "1.37 native", "1.30"])
 def cluster(
     request: pytest.FixtureRequest, install: "Installer", tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
     """Run the controllers beside operator and scheduler, which have the rights of the chart."""
     process = {"replicas": 1, "settings": {"leaderElect": False}}
+    version, _, gates = request.param.partition(" ")
+    values: Plain = {"integrations": INTEGRATIONS, "scheduler": process, "operator": process}
+    if gates:
+        values["crds"] = {"install": False}
     spec = ClusterSpec(
-        kubernetes=request.param,
+        kubernetes=version,
+        gates=gates or "default",
         components=("kwok",),
         workloads=("jobset", "lws", "trainer", "ray"),
         nodes=(NodePool.parse(NODES),),
     )
     with Cluster(spec) as found:
         found.stop_component("controller-manager")  # the garbage collector looks for new kinds every 30 s
-        release = install(found, {"integrations": INTEGRATIONS, "scheduler": process, "operator": process})
+        release = install(found, values)
         found.start_component("controller-manager")
         folder = tmp_path_factory.mktemp("processes")
         with Deployments(found.access, release.deployments, folder=folder) as running:
@@ -174,21 +179,27 @@ def await_waiting(cluster: Cluster, selector: str, count: int) -> None:
     assert not bound(cluster, selector)
 
 
+def api(cluster: Cluster) -> tuple[str, str]:
+    """Return the API group and version of Workloads."""
+    return ("scheduling.k8s.io", "v1beta1") if cluster.spec.gates == "native" else (OURS, "v1alpha3")
+
+
 def workloads(cluster: Cluster) -> set[str]:
     """Return the names of the Workloads."""
-    return {one["metadata"]["name"] for one in read(cluster, f"workloads.{OURS}")}
+    return {one["metadata"]["name"] for one in read(cluster, f"workloads.{api(cluster)[0]}")}
 
 
 @contextmanager
 def observed_workloads(cluster: Cluster) -> Iterator[set[frozenset[str]]]:
     """Collect which Workloads exist at the same time, while the block runs: a rollout may take a second."""
+    path = f"/apis/{'/'.join(api(cluster))}/namespaces/default/workloads"
     seen: set[frozenset[str]] = set()
     ended = threading.Event()
 
     def observe() -> None:
         with BlockingClient(cluster.access) as client:
             while not ended.wait(0.05):
-                found = client.get(f"/apis/{OURS}/v1alpha3/namespaces/default/workloads")["items"]
+                found = client.get(path)["items"]
                 seen.add(frozenset(one["metadata"]["name"] for one in found))
 
     with ThreadPoolExecutor(1) as threads:
@@ -233,7 +244,7 @@ def test_the_annotations_of_a_rayjob(cluster: Cluster) -> None:
     await_bound(cluster, "job-name=fit", 1)
     (ours,) = workloads(cluster)
     assert ours.startswith("raycluster.fit-")
-    groups = {one["metadata"]["name"].removeprefix(ours) for one in read(cluster, f"podgroups.{OURS}")}
+    groups = {one["metadata"]["name"].removeprefix(ours) for one in read(cluster, f"podgroups.{api(cluster)[0]}")}
     assert groups == {".headgroup", ".cpu"}
     delete(cluster, "rayjob", "fit")
 
