@@ -14,7 +14,7 @@ SPEED := $(wildcard tests/*/test_speed.py)
 .DEFAULT_GOAL := help
 .PHONY: help setup demo lab-up lab-down test quick lint unit scenario e2e workloads hooks images generate bench bench-peer crash
 .PHONY: fuzz-workloads soak
-.PHONY: lock clean
+.PHONY: release-cli lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -72,6 +72,9 @@ hooks: $(READY) ## check every commit before it is made: style, types, imports, 
 
 images: $(READY) ## build the container image (IMAGE="--base stand-in" if no base can be pulled, see tools/images.py --help)
 	@$(BIN)/python tools/images.py $(IMAGE)
+
+release-cli: $(READY) ## build the archives of kubectl cpg and its Krew manifest into dist/ (RELEASE="--url https://...", see tools/release_cli.py --help)
+	@$(BIN)/python tools/release_cli.py $(RELEASE)
 
 generate: $(READY) ## write the generated files
 	$(BIN)/python tools/generate_crds.py

@@ -24,6 +24,7 @@ REASON_PHRASES = {
 }
 MAX_REQUEST_BYTES = 16 * 1024
 NO_CHUNKS: tuple[bytes, ...] = ()
+LAST_CHUNK = b"0\r\n\r\n"
 
 
 class ProbeResponse(Struct, frozen=True):
@@ -94,8 +95,12 @@ class ProbeServer:
         except Exception:  # noqa: BLE001 - whatever it is
             answer = _failure()
             body = answer.body
-        yield _encode_head(answer) + body
-        yield from chunks
+        if answer.chunks is NO_CHUNKS:
+            yield _encode_head(answer) + body
+            return
+        yield _encode_head(answer) + _frame(body)
+        yield from map(_frame, chunks)
+        yield LAST_CHUNK
 
     def answer(self, request: str) -> ProbeResponse:
         """Return the response to a request, by its first line."""
@@ -149,9 +154,18 @@ def encode(answer: ProbeResponse) -> bytes:
     return _encode_head(answer) + answer.body
 
 
+def _frame(chunk: bytes) -> bytes:
+    """Return a chunk with its length; an empty one stays empty, because its length would mean the end."""
+    return b"%x\r\n%s\r\n" % (len(chunk), chunk) if chunk else b""
+
+
 def _encode_head(answer: ProbeResponse) -> bytes:
-    """Return status line and headers. A chunked page has no Content-Length; it ends with the connection."""
-    length = "" if answer.chunks is not NO_CHUNKS else f"Content-Length: {len(answer.body)}\r\n"
+    """Return status line and headers.
+
+    A page in chunks says where it ends: a port-forward passes on the data, and not always the end of the connection.
+    """
+    is_whole = answer.chunks is NO_CHUNKS
+    length = f"Content-Length: {len(answer.body)}\r\n" if is_whole else "Transfer-Encoding: chunked\r\n"
     retry = "" if answer.retry_after is None else f"Retry-After: {answer.retry_after}\r\n"
     head = (
         f"HTTP/1.1 {answer.status} {REASON_PHRASES[answer.status]}\r\n"

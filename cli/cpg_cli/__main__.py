@@ -1,26 +1,57 @@
 """``kubectl-cpg``, which kubectl runs as ``kubectl cpg``."""
 
+import os
 import sys
+from collections.abc import Iterator, Sequence
+from typing import NoReturn
 
 import click
+from click.shell_completion import ShellComplete
 
 from cpg_cli.failures import CommandError, ExitCode
 from cpg_cli.root import root
 
 PROGRAM = "kubectl cpg"
+COMPLETE_VARIABLE = "_KUBECTL_CPG_COMPLETE"
+"""What the completion of a shell sets."""
+COMPLETE_WORDS_VARIABLE = "KUBECTL_CPG_COMPLETE_WORDS"
+"""What the program sets that kubectl runs for a completion."""
 INTERRUPTED = 130
+FILES, NO_FILES = ":0", ":4"
 
 
 def main() -> None:
     """Run a command, and end with its exit code."""
+    if os.environ.get(COMPLETE_WORDS_VARIABLE):
+        complete()
     sys.exit(run())
+
+
+def complete() -> NoReturn:
+    """Be ``kubectl_complete-cpg``: complete the words of the command line."""
+    for line in completions(sys.argv[1:]):
+        click.echo(line)
+    sys.exit(ExitCode.FINE)
+
+
+def completions(words: Sequence[str]) -> Iterator[str]:
+    """Yield the completions of words, the last of which may be incomplete, each with its help after a tab.
+
+    The last line is a colon and a number that says whether names of files may follow, as kubectl reads it.
+    """
+    *before, incomplete = words or [""]
+    items = ShellComplete(root, {}, PROGRAM, COMPLETE_VARIABLE).get_completions(before, incomplete)
+    for item in items:
+        if item.type == "plain":
+            yield f"{item.value}\t{item.help}" if item.help else str(item.value)
+    yield FILES if any(item.type in {"file", "dir"} for item in items) else NO_FILES
 
 
 def run() -> int:
     """Run a command, and return its exit code; whatever goes wrong is one or two lines on standard error."""
     code = INTERRUPTED
     try:
-        code = int(root.main(prog_name=PROGRAM, standalone_mode=False) or ExitCode.FINE)
+        code = int(root.main(prog_name=PROGRAM, complete_var=COMPLETE_VARIABLE, standalone_mode=False) or ExitCode.FINE)
     except click.ClickException as error:
         error.show()
         code = ExitCode.USAGE

@@ -3,11 +3,20 @@
 from importlib import import_module
 
 import click
+from click.shell_completion import CompletionItem
 
 COMMANDS = {
     "explain": "Say why a tree or pod waits, and what would help",
+    "top": "Show what is free in blocks, racks and nodes, and what would fit",
+    "queue": "List what waits, in the order in which it is tried",
+    "wait": "Wait until a tree is placed, healthy or gone",
+    "doctor": "Check the installation, your rights and the labels of nodes",
+    "convert": "Turn manifests of other schedulers into ours",
+    "completion": "Write the completion of a shell",
 }
 """Every command with its line of help. Its module has the same name, with ``_`` for ``-``, and defines ``command``."""
+MODULES = {"queue": "pending_queue"}
+"""The modules of commands that are named like one of the standard library."""
 
 
 class LazyGroup(click.Group):
@@ -21,10 +30,15 @@ class LazyGroup(click.Group):
         """Return a command, or None if there is no such command."""
         if name not in COMMANDS:
             return None
-        found = import_module(f"cpg_cli.commands.{name.replace('-', '_')}").command
+        found = import_module(f"cpg_cli.commands.{MODULES.get(name, name.replace('-', '_'))}").command
         if not isinstance(found, click.Command):
             raise TypeError(f"{found!r} is no command")
         return found
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands that begin so, without importing them, and options."""
+        found = [CompletionItem(name, help=line) for name, line in COMMANDS.items() if name.startswith(incomplete)]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""

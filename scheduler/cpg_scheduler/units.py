@@ -69,6 +69,19 @@ def queue_key_of(cache: ClusterCache, key: UnitKey) -> QueueKey | None:
     return QueueKey(-_priority_of(cache, key.flavour, tree), root.metadata.creation_timestamp or "", key)
 
 
+def owner_of(cache: ClusterCache, key: UnitKey) -> str:
+    """Return what a tree is made for, such as ``JobSet/train``; empty if users have written its groups."""
+    tree = cache.stores[key.flavour].forest.tree_of(key.key) if key.flavour != SINGLE_POD else None
+    if tree is None or not tree.nodes:
+        return ""
+    meta, reference = tree.root.metadata, tree.root.spec.workload_ref
+    name = reference.workload_name if reference is not None else ""
+    workload = cache.workloads[key.flavour].get((meta.namespace, name))
+    owners = (*meta.owner_references, *(workload.metadata.owner_references if workload is not None else ()))
+    made_for = (one for one in owners if one.controller and one.kind != Workload.kind)
+    return next((f"{one.kind}/{one.name}" for one in made_for), "")
+
+
 def build_unit(cache: ClusterCache, key: UnitKey) -> SchedulableUnit | Inadmissible:
     """Return the unit to attempt, or why it cannot be attempted."""
     if key.flavour == SINGLE_POD:

@@ -57,7 +57,7 @@ CONTRACT = {
 }
 """The names of the design, repeated here, so that a change of one is deliberate."""
 
-EXECUTABLES = {"cpg-operator", "cpg-scheduler", "kubectl-cpg", "cpg-lab"}
+EXECUTABLES = {"cpg-operator", "cpg-scheduler", "kubectl-cpg", "kubectl_complete-cpg", "cpg-lab"}
 
 
 def test_names_are_those_of_the_contract() -> None:

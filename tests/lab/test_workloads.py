@@ -174,14 +174,15 @@ def test_sources_without_webhooks_are_an_error() -> None:
 def test_crds_are_served_before_controllers_start(access: Access) -> None:
     """They are applied as they are, or from a kustomization; then comes the object that kueue does not create."""
     workloads.install_crds([controller("lws"), controller("kueue")], access, kubernetes="1.37")
-    lws, kustomizing, kueue, preparing, waiting = calls(access)
+    lws, kustomizing, kueue, preparing, *waiting = calls(access)
     assert lws[0][:2] == kueue[0][:2] == ["apply", "--server-side"]
     assert list(yaml.safe_load_all(lws[1])) == [{"kind": "A"}, yaml.safe_load(CRDS)]
     assert kustomizing[0][0] == "kustomize"
     assert kustomizing[0][1].endswith("/config/components/crd")
     assert kueue[1] == f"{MANIFESTS}\n"
     assert preparing[0][:2] == ["create", "secret"]
-    assert waiting[0][:3] == ["wait", "--for=condition=Established", "crd"]
+    assert [one[0][0] for one in waiting] == ["wait", "wait"]
+    assert waiting[-1][0][:3] == ["wait", "--for=condition=Established", "crd"]
 
 
 def test_an_old_server_does_not_get_a_rule_that_it_cannot_compile(access: Access) -> None:

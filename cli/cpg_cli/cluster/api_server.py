@@ -93,12 +93,38 @@ class ApiServer:
     ) -> Iterator[bytes]:
         """Yield the lines of a watch, for some seconds."""
         params: dict[str, str | int] = {"watch": 1, "resourceVersion": since, "timeoutSeconds": seconds, **selectors}
-        response = self._send("GET", resource.path(namespace), params, is_stream=True)
+        response = self._send("GET", resource.path(namespace), params, stream_seconds=seconds)
         rest = b""
-        with response:
+        with self._connection_errors(), response:
             for chunk in response.stream():
                 *lines, rest = (rest + chunk).split(b"\n")
                 yield from filter(None, lines)
+
+    @contextmanager
+    def port_forward(self, namespace: str, pod: str, port: int) -> Iterator[Any]:
+        """Yield a socket to a port on the loopback of a pod.
+
+        The official client sends no impersonation with it, so ask first what the user may do.
+        """
+        from kubernetes.client import ApiException, CoreV1Api  # noqa: PLC0415 - takes longer than many a command
+        from kubernetes.stream import portforward  # noqa: PLC0415 - see above
+
+        core = CoreV1Api(self._client)
+        import_module("websocket").setdefaulttimeout(self._options.request_timeout)
+        try:
+            forward = portforward(core.connect_get_namespaced_pod_portforward, pod, namespace, ports=str(port))
+        except ApiException as error:
+            # The official client has the response to a refused handshake in the context alone.
+            status, body = (getattr(error.__context__, name, None) for name in ("status_code", "resp_body"))
+            if not status:
+                raise ApiServerError(f"cannot port-forward to pod {namespace}/{pod}: {error.reason}") from error
+            raise _refused(status, body or b"", f"port-forward to pod {namespace}/{pod}") from error
+        try:
+            socket = forward.socket(port)
+            socket.settimeout(self._options.request_timeout)
+            yield socket
+        finally:
+            forward.close()
 
     def _send(
         self,
@@ -107,7 +133,7 @@ class ApiServer:
         params: Mapping[str, str | int] | None = None,
         *,
         body: object = None,
-        is_stream: bool = False,
+        stream_seconds: int | None = None,
     ) -> Any:  # noqa: ANN401 - a response of urllib3, which only the official client may name
         client = self._client
         headers = self._headers(client)
@@ -120,12 +146,12 @@ class ApiServer:
                 url,
                 headers=headers,
                 body=None if body is None else msgspec.json.encode(body),
-                timeout=None if is_stream else self._options.request_timeout,
-                preload_content=not is_stream,
+                timeout=self._options.request_timeout + (stream_seconds or 0),
+                preload_content=stream_seconds is None,
                 retries=False,
             )
         if not HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
-            raise _refused(response.status, response.read() if is_stream else response.data, path)
+            raise _refused(response.status, response.data if stream_seconds is None else response.read(), path)
         return response
 
     @cached_property

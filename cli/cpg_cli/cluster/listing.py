@@ -52,20 +52,33 @@ def list_objects(
     found = ClusterObjects()
     rules = integrations or Integrations([SCHEDULER_NAME], DEFAULT_INTEGRATIONS)
     for kind in kinds:
-        objects = _listed(server, RESOURCES[kind], kind, namespace, found, report)
-        found.by_kind[kind] = [rules.with_group(pod) for pod in objects] if kind is Pod else objects
+        project = projection_of(kind, rules)
+        found.by_kind[kind] = _listed(server, RESOURCES[kind], kind, namespace, found, report, project=project)
     for flavour, served in served_kinds(server).items():
         found.groups[flavour] = {
-            kind: _listed(server, resource, kind, namespace, found, report) for kind, resource in served.items()
+            kind: _listed(server, resource, kind, namespace, found, report, project=projection_of(kind, rules))
+            for kind, resource in served.items()
         }
     return found
 
 
+def projection_of(kind: type, rules: Integrations) -> Callable[[Any], Any]:
+    """Return what keeps the fields of an object that scheduling reads; for a pod, also the group from its owner."""
+    project = KEPT.get(kind, SLIM).project
+    return (lambda pod: project(rules.with_group(pod))) if kind is Pod else project
+
+
 def _listed(
-    server: ApiServer, resource: Resource, kind: type, namespace: str | None, found: ClusterObjects, report: Report
+    server: ApiServer,
+    resource: Resource,
+    kind: type,
+    namespace: str | None,
+    found: ClusterObjects,
+    report: Report,
+    *,
+    project: Callable[[Any], Any],
 ) -> list[Any]:
     objects: list[Any] = []
-    project: Callable[[Any], Any] = KEPT.get(kind, SLIM).project
     try:
         for page in server.pages(resource, namespace if resource.namespaced else None):
             for raw in page.items:

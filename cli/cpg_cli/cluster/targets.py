@@ -9,7 +9,7 @@ from cpg_api.meta import ObjectMeta
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.forest import key_of
 from cpg_api.scheduling.podgroup import PodGroup
-from cpg_cli.failures import CommandError, usage_error
+from cpg_cli.failures import CommandError, ExitCode, usage_error
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.debug.similar_names import similar_names
 from cpg_scheduler.keys import UnitKey
@@ -29,6 +29,13 @@ KINDS = {
     **{kind.plural: kind.kind.lower() for kind in OWNERS.values()},
 }
 """The names of kinds that kubectl takes, beside the singular."""
+
+
+class UnknownTargetError(CommandError):
+    """The user has named a tree that is not there."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message, code=ExitCode.USAGE, hint=hint)
 
 
 def unit_of(cache: ClusterCache, namespace: str, target: str) -> UnitKey:
@@ -69,14 +76,16 @@ def _controllers(meta: ObjectMeta) -> Iterator[tuple[str, str]]:
     return ((owner.kind.lower(), owner.name) for owner in meta.owner_references if owner.controller)
 
 
-def _unknown(cache: ClusterCache, namespace: str, target: str) -> CommandError:
+def _unknown(cache: ClusterCache, namespace: str, target: str) -> UnknownTargetError:
     names = dict.fromkeys(name for _, name, _ in _named(cache, namespace))
     similar = similar_names(target.rpartition("/")[2], names)
     if similar:
-        return usage_error(f"{target} not found in namespace {namespace}", f"similar names: {', '.join(similar)}")
+        return UnknownTargetError(
+            f"{target} not found in namespace {namespace}", f"similar names: {', '.join(similar)}"
+        )
     elsewhere = _namespaces_of(cache, target.rpartition("/")[2])
     hint = f"it is in namespace {elsewhere[0]}, choose --namespace" if elsewhere else "see `kubectl cpg tree`"
-    return usage_error(f"{target} not found in namespace {namespace}", hint)
+    return UnknownTargetError(f"{target} not found in namespace {namespace}", hint)
 
 
 def _namespaces_of(cache: ClusterCache, name: str) -> list[str]:

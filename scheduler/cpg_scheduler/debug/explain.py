@@ -29,7 +29,7 @@ from cpg_scheduler.queueing.scheduling_queue import QueuePosition, SchedulingQue
 from cpg_scheduler.status.messages.attempts import group_messages, pod_messages
 from cpg_scheduler.status.messages.preemption import eviction_message
 from cpg_scheduler.status.messages.units import inadmissible_text
-from cpg_scheduler.units import SchedulableUnit, build_unit, queue_key_of
+from cpg_scheduler.units import SchedulableUnit, build_unit, owner_of, queue_key_of
 
 USAGE = (
     b"usage: /debug/explain/                              all pending units, in queue order\n"
@@ -104,6 +104,7 @@ class Explainer:
         return {
             "root": str(unit.key),
             "flavour": unit.flavour,
+            "owner": owner_of(self._cache, unit),
             "place": number,
             "queue": position.queue,
             "priority": -position.queue_key.importance,

@@ -1,0 +1,1 @@
+"""Turn manifests of other schedulers into ours. Nothing here asks a server."""
