@@ -179,11 +179,17 @@ def test_the_status_answers_why_a_tree_waits_until_it_is_placed(user: User) -> N
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", attempt.pop("time"))
         assert attempt.pop("number") >= 1
         assert len(msgspec.json.encode(attempt)) < MAX_ATTEMPT_BYTES
-    rack = {"nodes": 2, "fits": 1, "wanted": 2, "shortage": 1, "reasons": [{"text": "Insufficient cpu", "nodes": 1}]}
+    room: Plain = {
+        "nodes": 2,
+        "fits": 1,
+        "wanted": 2,
+        "shortage": 1,
+        "reasons": [{"text": "Insufficient cpu", "nodes": 1}],
+    }
     assert shown[0] == {
         "finding": "Impossible",
         "blockedAt": {"kind": "PodGroup", "name": "train-workers", "minimum": 2, "scheduled": 1},
-        "domains": {"key": RACK, "considered": 2, "closest": [{"domain": f"rack-{n}"} | rack for n in (1, 2)]},
+        "domains": {"key": RACK, "considered": 2, "closest": [{"domain": f"rack-{n}"} | room for n in (1, 2)]},
         "preemption": {
             "outcome": "NoVictims",
             "text": "pod group preemption: No preemption victims found for incoming preemptor",
