@@ -62,6 +62,8 @@ from cpg_scheduler.status.write_queue import QueuedWrite, Send, WriteQueue
 MANAGER = "cpg-scheduler"
 MAX_REMEMBERED_CAUSES = 4
 """Causes of events that are remembered of each object."""
+UNDECLARED = "field not declared in schema"
+"""What the API server says if its CRDs are older than this process; then the condition is applied alone."""
 GROUPS, PODS_AFTER_GROUPS, REFRESHES = 0, 1, 2
 """The order of writes."""
 
@@ -299,9 +301,13 @@ class StatusWriter:
         status: dict[str, object] = {
             "conditions": [msgspec.to_builtins(ours) | {"message": truncate_condition(condition).message}]
         }
-        if attempt is not None:
-            status["attempt"] = attempt()
-        await apply_status(self._connection, resource, group.metadata, status=status, manager=MANAGER)
+        shown = {} if attempt is None else {"attempt": attempt()}
+        try:
+            await apply_status(self._connection, resource, group.metadata, status=status | shown, manager=MANAGER)
+        except ApiError as error:
+            if not shown or UNDECLARED not in error.message:
+                raise
+            await apply_status(self._connection, resource, group.metadata, status=status, manager=MANAGER)
         await self._record(resource, group.metadata, reported, cause)
 
     async def _write_recovered(self, group: Group, unit: UnitKey) -> None:

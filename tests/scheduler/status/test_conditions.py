@@ -11,6 +11,7 @@ from cpg_api.core.pod import Pod, PodCondition, PodStatus
 from cpg_api.meta import Condition
 from cpg_api.scheduling.attempts import LastAttempt
 from cpg_api.scheduling.podgroup import PodGroup, PodGroupStatus
+from cpg_client.errors import ApiError
 from cpg_engine.testing.builders import composite, pod, pod_group
 from cpg_scheduler.status.updates import PodStatusUpdate
 
@@ -376,3 +377,16 @@ async def test_the_attempt_of_a_group_that_was_placed_once_goes_on(status: "Stat
     assert [attempt["finding"] for attempt in status.attempts()] == ["GroupMissing", "Placed"]
     assert [(one["status"], one["message"]) for one in status.conditions()] == [("True", "")] * 2
     assert status.events() == []
+
+
+async def test_an_api_server_with_older_kinds_gets_the_condition_alone(status: "StatusFixture") -> None:
+    """It refuses the field; other refusals are reported as usual."""
+    refusal = ApiError(500, "InternalError", "failed to create typed patch object: field not declared in schema")
+    status.api.error = lambda write: refusal if "attempt" in write.body.get("status", ()) else None
+    status.report(pod_group("pg"), "too few")
+    await status.writer.drained()
+    assert [to_builtins(write.body)["status"].keys() for write in status.status_writes()] == [{"conditions"}]
+    status.api.error = lambda _: ApiError(500, "InternalError", "etcd is down")
+    status.report(pod_group("other"), "too few")
+    await status.writer.drained()
+    assert [call.kwargs["event"] for call in status.log.calls] == ["status write failed"]
