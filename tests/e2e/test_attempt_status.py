@@ -213,7 +213,7 @@ def test_the_status_answers_why_a_tree_waits_until_it_is_placed(user: User) -> N
 
 def test_a_tree_that_is_retried_often_is_written_seldom(user: User) -> None:
     """Each change of a node is an attempt; none of them has news."""
-    user.create_tree("hopeless", 5)
+    user.create_tree("hopeless", 9)
     user.await_finding("cpg", "hopeless", "Impossible")
     time.sleep(1.0)
     attempts, before = user.attempts("hopeless"), user.status_writes("hopeless")

@@ -130,7 +130,15 @@ class AttemptPreemption(ApiStruct, frozen=True):
 class SuggestedStep(ApiStruct, frozen=True):
     """What would help."""
 
-    remedy: Annotated[str, describe("What to do, in one word, such as MakeRoom or AddMembers.", max_length=MAX_LABEL)]
+    remedy: Annotated[
+        str,
+        describe(
+            "What to do, in one word: AddMembers, MakeRoom, ChangeDemands (or add nodes), ProvideVolumes, MendPods, "
+            "MoveMembers, RaiseBudget; or before an attempt, CreateGroup, CreateTemplate, ServeGroups, RemoveGates, "
+            "MendTree.",
+            max_length=MAX_LABEL,
+        ),
+    ]
     kind: Annotated[str, describe("The kind of object to change.", max_length=MAX_LABEL)] = ""
     name: Annotated[str, describe("Its name.", max_length=MAX_SUBDOMAIN)] = ""
     count: Annotated[int | None, describe_count("For how many pods, or child groups.")] = None

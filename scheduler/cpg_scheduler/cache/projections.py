@@ -7,7 +7,7 @@ problem: such a pod is not scheduled; where it runs it takes its room, but other
 """
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 from msgspec import Struct
@@ -94,7 +94,7 @@ def _with_finding(group: G) -> G:
     return replace(group, status=replace(group.status, attempt=_attempt_with(attempt.finding)))
 
 
-@cache
+@lru_cache(maxsize=64)
 def _attempt_with(finding: str) -> LastAttempt:
     return LastAttempt(finding)
 

@@ -1,6 +1,7 @@
 """What groups show of an attempt: the group that blocks them, why, and what would help."""
 
-from typing import get_args
+import re
+from typing import get_args, get_type_hints
 
 import msgspec
 import pytest
@@ -53,6 +54,9 @@ ROOT, OTHER = GroupKey("CompositePodGroup", "ml", "root"), GroupKey("PodGroup", 
 LEAF = GroupKey("PodGroup", "ml", "leaf")
 NOW = "2026-11-20T12:00:00Z"
 GPU, TAINT = FilterReason("Insufficient nvidia.com/gpu", 2), FilterReason("node(s) had untolerated taint(s)", 1)
+_ABOUT_REMEDIES = get_type_hints(SuggestedStep, include_extras=True)["remedy"].__metadata__[0].description
+REMEDIES = set(re.findall(r"\w+", _ABOUT_REMEDIES))
+"""The words in the description of a remedy."""
 OF_SINGLE_PODS = (PodDeleted, PodGated, InconsistentMembership)
 
 
@@ -181,6 +185,7 @@ def test_a_tree_that_cannot_be_attempted_says_what_to_do(
     assert (found.blocked_at.name if found.blocked_at else "") == blocking
     assert found.next_step is not None
     assert (found.next_step.remedy, found.next_step.text) == (remedy, text)
+    assert remedy in REMEDIES
 
 
 def test_a_defect_of_ours_and_a_bind_without_an_answer_have_no_next_step() -> None:
@@ -197,6 +202,7 @@ def test_every_finding_and_every_problem_of_a_tree_can_be_shown() -> None:
         kind.__name__ for kind in (*get_args(UnitProblem), *get_args(BindProblem)) if kind not in OF_SINGLE_PODS
     }
     assert {one.value for one in AttemptFinding} == {*Finding, *problems, "SchedulerError"}
+    assert {remedy.value for remedy in Remedy} <= REMEDIES
 
 
 def test_the_largest_attempt_is_cut() -> None:
