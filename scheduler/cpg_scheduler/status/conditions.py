@@ -199,11 +199,12 @@ class StatusWriter:
             return
         if update.scheduled:
             self._scheduled_groups.add(uid)
-        if condition.says_the_same_as(before):
-            self._event_causes.setdefault(uid, (_event_key(condition, cause),))
         is_pending, is_news = condition.finding not in {"", AttemptFinding.PLACED}, condition != before
         if not is_news and not (is_pending and self._refreshes.take(uid)):
             return
+        is_written = not (self._queue.is_busy(uid) or self._queue.is_busy(_event_of(uid)))
+        if is_written and condition.says_the_same_as(before):
+            self._event_causes.setdefault(uid, (_event_key(condition, cause),))
         attempt = partial(last_attempt, update.attempt, key_of(group), self._now()) if condition.finding else None
         write = partial(self._write_group, group, condition, cause, attempt)
         if not is_news:

@@ -13,7 +13,8 @@ from cpg_api.scheduling.attempts import LastAttempt
 from cpg_api.scheduling.podgroup import PodGroup, PodGroupStatus
 from cpg_client.errors import ApiError
 from cpg_engine.testing.builders import composite, pod, pod_group
-from cpg_scheduler.status.updates import PodStatusUpdate
+from cpg_scheduler.status.attempts import AttemptResult
+from cpg_scheduler.status.updates import GroupStatusUpdate, PodStatusUpdate
 
 if TYPE_CHECKING:
     from tests.scheduler.status.conftest import StatusFixture
@@ -377,6 +378,21 @@ async def test_the_attempt_of_a_group_that_was_placed_once_goes_on(status: "Stat
     assert [attempt["finding"] for attempt in status.attempts()] == ["GroupMissing", "Placed"]
     assert [(one["status"], one["message"]) for one in status.conditions()] == [("True", "")] * 2
     assert status.events() == []
+
+
+async def test_a_repeated_report_does_not_cancel_the_event_of_the_first(status: "StatusFixture") -> None:
+    """The first is not written yet when the tree is attempted again, with the same result or only another finding."""
+    status.report(pod_group("pg"), "too few")
+    status.report(pod_group("pg"), "too few")
+    status.report(pod_group("other"), "too few")
+    failure = AttemptResult(problem=ValueError())
+    status.writer.write(
+        GroupStatusUpdate(
+            pod_group("other"), scheduled=False, attempt=failure, reason="Unschedulable", message="too few"
+        )
+    )
+    await status.writer.drained()
+    assert status.events() == [("Warning", "FailedScheduling", "too few")] * 2
 
 
 async def test_an_api_server_with_older_kinds_gets_the_condition_alone(status: "StatusFixture") -> None:
