@@ -15,7 +15,7 @@ from cpg_api.scheduling.workload import Workload
 
 SchedulingObject: TypeAlias = Workload | PodGroup | CompositePodGroup
 
-EXTENSIONS = frozenset({"preferredTopology", "replicas", "pods", "groups", "domain"})
+EXTENSIONS = frozenset({"preferredTopology", "replicas", "pods", "groups", "domain", "attempt"})
 """Fields of spec and status that scheduling.k8s.io does not have. Its Workload has no status either."""
 
 

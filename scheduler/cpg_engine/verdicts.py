@@ -142,6 +142,7 @@ class Remedy(StrEnum):
     ADD_MEMBERS = "AddMembers"
     MAKE_ROOM = "MakeRoom"
     CHANGE_DEMANDS = "ChangeDemands"
+    PROVIDE_VOLUMES = "ProvideVolumes"
     MEND_PODS = "MendPods"
     MOVE_MEMBERS = "MoveMembers"
     RAISE_BUDGET = "RaiseBudget"

@@ -306,7 +306,6 @@ def _status_writer(
         has_recovered=trees.has_recovered,
         queue=WriteQueue(gate, log=shell.log),
         events=events,
-        now=connection.timing.whole_seconds,
         instance=shell.identity,
     )
 

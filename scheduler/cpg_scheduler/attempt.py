@@ -28,13 +28,17 @@ class Attempt(Struct, frozen=True):
     began: float
     seconds: float
     """How long the engine took."""
+    number: int
+    """How many attempts at the unit there have been, with this one."""
 
 
-def attempt_of(key: UnitKey, unit: SchedulableUnit, decision: Decision, *, began: float, ended: float) -> Attempt:
+def attempt_of(
+    key: UnitKey, unit: SchedulableUnit, decision: Decision, *, began: float, ended: float, number: int
+) -> Attempt:
     """Return the attempt in which the engine has made a decision."""
     nodes = {bind.uid: bind.node for bind in decision.binds}
     unplaced = {uid: pod for uid, pod in unit.pods.items() if uid not in nodes}
-    return Attempt(key, unit, decision, nodes, unplaced, began, ended - began)
+    return Attempt(key, unit, decision, nodes, unplaced, began, ended - began, number)
 
 
 def bind_batch(attempt: Attempt, batch_id: int) -> BindBatch:
@@ -70,7 +74,12 @@ def status_updates(cache: ClusterCache, attempt: Attempt, preemption: Preemption
     unplaced = {uid: cache.group_of(pod) for uid, pod in attempt.unplaced.items()}
     explanation = attempt.decision.explanation
     return attempt_updates(
-        attempt.unit, explanation, unplaced, outlook=preemption.outlook, nominated=preemption.nominated
+        attempt.unit,
+        explanation,
+        unplaced,
+        outlook=preemption.outlook,
+        nominated=preemption.nominated,
+        number=attempt.number,
     )
 
 

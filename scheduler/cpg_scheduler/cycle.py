@@ -223,7 +223,7 @@ class SchedulingLoop:
         self._log.info("bound", root=str(key.key), flavour=key.flavour, binds=len(nodes))
         for uid, node in nodes.items():
             self._events.placed(unit.pods[uid], node)
-        self._perform(self._trees.placed(key))
+        self._perform(self._trees.placed(key, attempt.number))
         if attempt.unplaced and self._preemption.could_help(unit):
             # The other pods may preempt, now that no pod of the tree is to be bound in the same pass.
             self._requeue_unit(Requeue(key, at_once=True))
@@ -243,9 +243,10 @@ class SchedulingLoop:
 
     def _report_unbound(self, attempt: Attempt, failure: BindFailure, *, while_binding: bool) -> None:
         """Report why pods that have been given a node are not bound to it, or not yet."""
-        self._perform(self._trees.placed(attempt.key))
+        unit, number = attempt.unit, attempt.number
+        self._perform(self._trees.placed(attempt.key, number))
         placed, explanation = self._trees.placed_groups(attempt.key), attempt.decision.explanation
-        self._perform(bind_updates(attempt.unit, explanation, failure, placed, while_binding=while_binding))
+        self._perform(bind_updates(unit, explanation, failure, placed, number=number, while_binding=while_binding))
 
     # 2. Requeue.
 
@@ -292,7 +293,7 @@ class SchedulingLoop:
         text = inadmissible_text(unit.problem)
         self._metrics.held(text.reason)
         self._log.info("held", root=str(key.key), flavour=key.flavour, reason=text.reason, why=text.message)
-        self._perform(inadmissible_updates(unit))
+        self._perform(inadmissible_updates(unit, self._queue.attempts(key)))
 
     # 5 and 6. Decide and preempt.
 
@@ -318,7 +319,7 @@ class SchedulingLoop:
             self._perform((self._batch(attempt),))
         elif attempt.decision.explanation.finding is Finding.PLACED:
             # No pod is to be bound; an earlier leader may have bound them and not have reported it.
-            self._perform(self._trees.placed(key))
+            self._perform(self._trees.placed(key, attempt.number))
         self._perform(self._preemption.handle(PodsAssumed(key)))
         return len(attempt.nodes) + (len(preemption.nominated) if preemption.plan is not None else 0)
 
@@ -326,7 +327,8 @@ class SchedulingLoop:
         began = self._clock()
         ignored = self._preemption.ignored_by(key, unit)
         decision = decide(self._cache.snapshot, unit.unit, self._options, ignored=ignored)
-        return attempt_of(key, unit, decision, began=began, ended=self._clock())
+        number = self._queue.attempts(key) + 1
+        return attempt_of(key, unit, decision, began=began, ended=self._clock(), number=number)
 
     def _record(self, attempt: Attempt, preemption: PreemptionResult) -> str:
         """Log and count an attempt; return its result, by which metrics count its end."""
@@ -382,7 +384,7 @@ class SchedulingLoop:
         if found is None:
             return False
         unit, failure = found
-        self._guard(unit, lambda key: self._perform(self._trees.shared(key, failure)))
+        self._guard(unit, lambda key: self._perform(self._trees.shared(key, failure, self._queue.attempts(key))))
         return True
 
     def _resync(self) -> bool:

@@ -9,6 +9,7 @@ from msgspec import Struct, field
 
 from cpg_api.integrations.custom import CustomKind
 from cpg_api.integrations.registry import DEFAULT_INTEGRATIONS, Integration
+from cpg_api.scheduling.attempts import MAX_CLOSEST_DOMAINS
 from cpg_api.scheduling.names import SCHEDULER_NAME
 from cpg_client.flavours import Api
 from cpg_client.process import LeaderElectionSettings
@@ -64,8 +65,10 @@ class SchedulerSettings(Struct, frozen=True, forbid_unknown_fields=True, rename=
     weights: Weights = field(default_factory=Weights)
 
     def options(self) -> SearchOptions:
-        """Return the options of the engine; messages name one candidate domain, so no others are examined."""
-        return SearchOptions(weights=self.weights, budget=self.search.budget, detail=True, candidates=1)
+        """Return the options of the engine; no more domains are examined than the status of a group shows."""
+        return SearchOptions(
+            weights=self.weights, budget=self.search.budget, detail=True, candidates=MAX_CLOSEST_DOMAINS
+        )
 
     def address(self) -> tuple[str, int] | None:
         """Return where to listen, or None."""

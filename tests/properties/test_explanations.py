@@ -3,9 +3,11 @@
 from collections import Counter
 
 import hypothesis.strategies as st
+import msgspec
 from hypothesis import assume, given
 from msgspec.structs import replace
 
+from cpg_api.scheduling.attempts import MAX_ATTEMPT_BYTES, MAX_CLOSEST_DOMAINS, AttemptFinding, LastAttempt
 from cpg_api.scheduling.membership import membership
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_engine.decisions import Decision
@@ -16,8 +18,11 @@ from cpg_engine.testing.oracle import Situation, find
 from cpg_engine.testing.simulator import ClusterSimulator
 from cpg_engine.testing.strategies import cases, situations
 from cpg_engine.verdicts import Finding, GroupReport, Status
+from cpg_scheduler.status.attempts import last_attempt, search_result
+from cpg_scheduler.status.messages.attempts import group_messages
 
 OPTIONS = st.builds(SearchOptions, budget=st.sampled_from([0, 3, 100]), detail=st.booleans())
+NOW = "2026-11-20T12:00:00Z"
 FILLERS = st.lists(st.sampled_from([0, 1, 2]), min_size=4, max_size=4)
 
 
@@ -124,3 +129,27 @@ def test_detail_changes_nothing_but_detail(situation: Situation, cpus: list[int]
     assert [report.counts for report in short.explanation.reports] == [
         report.counts for report in long.explanation.reports
     ]
+
+
+@cases(500)
+@given(situations(), FILLERS, st.sampled_from([0, 3, 100]))
+def test_the_attempt_of_a_group_is_small_and_agrees_with_its_condition(
+    situation: Situation, cpus: list[int], budget: int
+) -> None:
+    """It is placed if there is no message, else it is blocked at a group that the message names."""
+    options = SearchOptions(budget=budget, detail=True, candidates=MAX_CLOSEST_DOMAINS)
+    _, decision = decided(filled(situation, cpus), options)
+    explanation = decision.explanation
+    messages = group_messages(explanation)
+    result = search_result(explanation, number=1)
+    for key, message in messages.items():
+        attempt = last_attempt(result, key, NOW)
+        assert len(msgspec.json.encode(attempt)) <= MAX_ATTEMPT_BYTES
+        assert msgspec.json.decode(msgspec.json.encode(attempt), type=LastAttempt) == attempt
+        if not message:
+            assert attempt == LastAttempt(AttemptFinding.PLACED, NOW, 1)
+            continue
+        assert attempt.blocked_at is not None
+        assert attempt.next_step is not None
+        blocking = f"{attempt.blocked_at.kind} {key.namespace}/{attempt.blocked_at.name}"
+        assert blocking == str(key) or blocking in message or explanation.finding is Finding.CONTRADICTION

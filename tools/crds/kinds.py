@@ -50,6 +50,7 @@ def _group_columns(*, condition: str, minimum: str, groups: bool) -> Columns:
         _column("Priority", ".spec.priority", "integer", wide=True),
         _column("Parent", ".spec.parentCompositePodGroupName", wide=True),
         _column("Workload", ".spec.workloadRef.workloadName", wide=True),
+        _column("Blocked", ".status.attempt.blockedAt.name", wide=True),
     ]
 
 

@@ -7,6 +7,7 @@ from types import ModuleType
 
 from cpg_api import drift
 from cpg_api.scheduling import health, names, partial_release
+from cpg_api.scheduling.attempts import MAX_ATTEMPT_BYTES, AttemptFinding
 from cpg_api.scheduling.health import HealthReason
 from cpg_operator.workloads import instantiation
 from cpg_operator.workloads.plan import ObstacleReason
@@ -30,6 +31,20 @@ group gets its first condition, with the reason `Pending`, from the API server i
 | groups | `MatchesTemplate` | it is as its template says; only on groups that have differed |
 | roots | `Partial` | some pods have nodes, too few for the minimum |
 | Workloads | `Instantiated` | its groups exist |
+"""
+
+
+ATTEMPTS = f"""
+## The last attempt
+
+`status.attempt` of a group says what the last attempt at its tree has found: the `finding`, the group that blocks it
+(`blockedAt`), why (`reasons`, or the closest `domains`), what `preemption` came to, and the `nextStep`. The
+[API](api.md) has the fields, and `kubectl get -o wide` the column `Blocked`. The scheduler writes it in the request of
+the condition, with the same cause and at most {MAX_ATTEMPT_BYTES} bytes. Groups of the native API have no such field.
+
+While nothing but its numbers changes, it is written again after one minute, then after 2, 4, 8 and every 16, so
+`number` and `time` lag behind. A group that shares the result of an equivalent tree has those of the time when that was
+reported.
 """
 
 
@@ -152,7 +167,7 @@ def page() -> str:
     for reason in _named("REASON_"):
         if reason.name not in name:
             raise UndocumentedError(f"{reason.name} is in no condition of {__name__}.CONDITIONS")
-    return HEADER + "".join(map(_section, CONDITIONS)) + _events() + _annotations()
+    return HEADER + "".join(map(_section, CONDITIONS)) + _findings() + _events() + _annotations()
 
 
 def _section(condition: Condition) -> str:
@@ -167,6 +182,15 @@ def _section(condition: Condition) -> str:
 
 def _reason(status: str, name: Name) -> str:
     return f"| {status} | `{name.value}` | {name.about} |\n"
+
+
+def _findings() -> str:
+    rows = "".join(_finding(Name(AttemptFinding, one)) for one in AttemptFinding.__members__)
+    return f"{ATTEMPTS}\n| finding | meaning |\n| --- | --- |\n{rows}"
+
+
+def _finding(name: Name) -> str:
+    return f"| `{name.value}` | {name.about} |\n"
 
 
 def _events() -> str:

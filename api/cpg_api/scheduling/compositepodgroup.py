@@ -3,6 +3,7 @@
 from typing import Annotated, ClassVar
 
 from cpg_api.meta import Condition, ObjectMeta
+from cpg_api.scheduling.attempts import LastAttempt
 from cpg_api.scheduling.podgroup import DISRUPTION_RULE, POLICY_RULE, PRIORITY_CLASS_RULE
 from cpg_api.scheduling.policies import (
     CompositePodGroupSchedulingPolicy,
@@ -71,6 +72,13 @@ class CompositePodGroupStatus(ApiStruct, frozen=True):
     domain: Annotated[
         TopologyDomain | None,
         describe("kube-cpg extension: the topology domain that was chosen for the group."),
+    ] = None
+    attempt: Annotated[
+        LastAttempt | None,
+        describe(
+            "kube-cpg extension: the last attempt to place the tree, and what blocks the group. The scheduler writes "
+            "it together with the condition, and from time to time while nothing else changes."
+        ),
     ] = None
 
 

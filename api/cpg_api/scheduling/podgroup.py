@@ -3,6 +3,7 @@
 from typing import Annotated, ClassVar
 
 from cpg_api.meta import Condition, ObjectMeta
+from cpg_api.scheduling.attempts import LastAttempt
 from cpg_api.scheduling.policies import (
     UNIT_RULE,
     DisruptionMode,
@@ -141,6 +142,13 @@ class PodGroupStatus(ApiStruct, frozen=True):
     domain: Annotated[
         TopologyDomain | None,
         describe("kube-cpg extension: the topology domain that was chosen for the group."),
+    ] = None
+    attempt: Annotated[
+        LastAttempt | None,
+        describe(
+            "kube-cpg extension: the last attempt to place the tree, and what blocks the group. The scheduler writes "
+            "it together with the condition, and from time to time while nothing else changes."
+        ),
     ] = None
 
 

@@ -52,8 +52,8 @@ def _take_back(context: ReconcileContext) -> StepResult:
     """Undo the reason Invalid on the groups of a tree that has turned out to be foreign.
 
     A merge removes it whichever of our processes wrote it, and leaves no field manager behind: our API shows its
-    default again, the native one nothing. It is done once, because the operator of another kube-cpg may say Invalid of
-    its own tree.
+    default again, without an attempt, the native one nothing. It is done once, because the operator of another kube-cpg
+    may say Invalid of its own tree.
     """
     writes = []
     for node in context.tree.nodes:
@@ -62,12 +62,13 @@ def _take_back(context: ReconcileContext) -> StepResult:
         if found is None or found.reason != REASON_INVALID:
             continue
         default = pending_status(kind)["conditions"] if context.is_crd else []
+        attempt = {"attempt": None} if context.is_crd else {}
         write = Write(
             verb=Verb.MERGE_STATUS,
             resource=context.resource(node.group),
             target=node.group.metadata,
             part="validity",
-            body={"conditions": [*(one for one in conditions if one is not found), *default]},
+            body={"conditions": [*(one for one in conditions if one is not found), *default], **attempt},
             unchanged=True,
             once=True,
         )

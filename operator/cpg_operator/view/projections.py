@@ -20,6 +20,7 @@ from cpg_api.scheduling.names import (
     TEMPLATE_HASH,
 )
 from cpg_api.scheduling.partial_release import RELEASE_ANNOTATION
+from cpg_api.scheduling.workload import Workload
 from cpg_operator.view.tree_index import ManagedObject
 
 M = TypeVar("M", bound=ManagedObject)
@@ -61,7 +62,7 @@ READ_ANNOTATIONS = frozenset(
 
 
 def slim_managed(found: M) -> M:
-    """Return a group or Workload without labels, other annotations and owners that do not control it."""
+    """Return a group or Workload without labels, other annotations, owners that do not control it, and attempts."""
     meta = found.metadata
     kept = replace(
         meta,
@@ -69,7 +70,9 @@ def slim_managed(found: M) -> M:
         annotations={name: value for name, value in meta.annotations.items() if name in READ_ANNOTATIONS},
         owner_references=tuple(owner for owner in meta.owner_references if owner.controller),
     )
-    return replace(found, metadata=kept)
+    if isinstance(found, Workload) or found.status.attempt is None:
+        return replace(found, metadata=kept)
+    return replace(found, metadata=kept, status=replace(found.status, attempt=None))
 
 
 OWNER_ANNOTATIONS = (f"{GROUP}/", jobset.EXCLUSIVE_TOPOLOGY, jobset.NODE_SELECTOR, *leaderworkerset.TOPOLOGIES)

@@ -5,7 +5,8 @@ Attempts in different domains are never mixed, so the counts of a parent are a t
 that is tried again starts without a record.
 
 Counting is cheap and always done, since it decides whether evictions could help. Scanning the nodes for reasons costs
-more than the whole cycle of a small gang, so that is done only where the options request detail.
+more than the whole cycle of a small gang, so that is done only where the options request detail; and in the farther
+domains only for the final reports, where nothing of the unit is placed any more.
 """
 
 from collections import Counter
@@ -26,7 +27,7 @@ from cpg_engine.gangs.placement import PlacedGroup, depends_on_other_pods, filte
 from cpg_engine.gangs.unit import UnitNode
 from cpg_engine.snapshot import Snapshot
 from cpg_engine.topology.domains import Scope
-from cpg_engine.verdicts import CandidateDomain, FilterReason, GroupReport, Lack, Status, StatusCounts
+from cpg_engine.verdicts import CandidateDomain, Domain, FilterReason, GroupReport, Lack, Status, StatusCounts
 
 FIRST_NODES = 64
 """Nodes that are checked before all others are: usually one of them has room for the pod when it is empty."""
@@ -80,6 +81,8 @@ class Diagnosis:
         self._reports: dict[int, GroupReport] = {}
         self._attempts: dict[int, AttemptReport] = {}
         self._waiting_reports: dict[int, GroupReport] = {}
+        self._candidate_rows: dict[tuple[int, Domain], Rows] = {}
+        """The nodes of the domains that are reported, by position of the group."""
 
     # What the search records.
 
@@ -166,7 +169,7 @@ class Diagnosis:
         found: list[GroupReport] = []
         failed, lacking = _Ancestor(), _Ancestor()
         for index, (node, lack) in enumerate(zip(self._unit.nodes, self._lacks(), strict=True)):
-            report = self._report(index)
+            report = self._with_reasons(index, self._report(index))
             ancestor = lacking.key_above(index) or failed.key_above(index)
             if node.invalid or ancestor or lack:
                 report = replace(report, invalid=node.invalid, failed_ancestor=ancestor, lack=lack)
@@ -281,6 +284,8 @@ class Diagnosis:
         if first is not None:
             reported = [first, *(place for place in reported if place != first)][: len(reported)]
         candidates = tuple(self._candidate(index, survey, place, int(short[place])) for place in reported)
+        if self._detail and candidates:
+            candidates = (self._explained(index, candidates[0]), *candidates[1:])
         self._reports[index] = replace(self._reports[index], candidates=candidates, domains=len(order))
 
     def _untried_report(self, index: int, survey: DomainSurvey, counts: StatusCounts) -> GroupReport:
@@ -293,18 +298,25 @@ class Diagnosis:
 
     def _candidate(self, index: int, survey: DomainSurvey, place: int, short: int) -> CandidateDomain:
         scope = survey.partition.scopes[place]
-        reasons: tuple[FilterReason, ...] = ()
-        if self._detail:
-            first = self._needs.classes[next(iter(self._needs.most[index]))]
-            reasons = filter_reasons(self._snapshot, first, scope.rows)
+        self._candidate_rows[index, scope.chain[-1]] = scope.rows
         return CandidateDomain(
             domain=scope.chain[-1],
             nodes=len(scope.rows),
             fits=int(survey.fits[place]),
             wanted=self._needs.total[index],
             shortage=short,
-            reasons=reasons,
         )
+
+    def _with_reasons(self, index: int, report: GroupReport) -> GroupReport:
+        """Return a report with the reasons in the domains that are not the closest."""
+        if not self._detail or len(report.candidates) <= 1:
+            return report
+        closest, *others = report.candidates
+        return replace(report, candidates=(closest, *(self._explained(index, found) for found in others)))
+
+    def _explained(self, index: int, found: CandidateDomain) -> CandidateDomain:
+        first = self._needs.classes[next(iter(self._needs.most[index]))]
+        return replace(found, reasons=filter_reasons(self._snapshot, first, self._candidate_rows[index, found.domain]))
 
     def _is_unresolvable(self, pod_class: PodClass, rows: Rows) -> bool:
         """Return whether no eviction could make room for a pod on any of the nodes."""

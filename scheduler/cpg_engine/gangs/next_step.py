@@ -1,20 +1,26 @@
-"""The one next step: of everything that keeps a tree from being placed, what a user should change first.
+"""The one next step: of everything that keeps a group from being placed, what a user should change first.
 
-The path follows the blockers: from the root to a child that kept its parent below the minimum, and on to the leaf that
-failed. Of several blockers it takes the first that has the parent's status, since that one has to change for the parent
-to change. The counts at the end of the path decide what helps.
+The path follows the blockers: from the group, usually the root, to a child that kept its parent below the minimum, and
+on to the leaf that failed. Of several blockers it takes the first that has the parent's status, since that one has to
+change for the parent to change. The counts at the end of the path decide what helps.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from cpg_engine.verdicts import Domain, Finding, GroupReport, NextStep, Remedy, Status
+from cpg_api.scheduling.forest import GroupKey
+from cpg_engine.verdicts import Domain, Finding, GroupReport, Lack, NextStep, Remedy, Status
 
 
 def next_step(finding: Finding, reports: Sequence[GroupReport]) -> NextStep | None:
     """Return what would help, or None where the tree was placed."""
     if finding is Finding.PLACED:
         return None
-    failed, domain = _failed(reports)
+    return step_for(finding, blocking_path({report.key: report for report in reports}, reports[0]))
+
+
+def step_for(finding: Finding, path: Sequence[GroupReport]) -> NextStep:
+    """Return what would help the group at the start of a path of blockers."""
+    failed = path[-1]
     remedy = _remedy(finding, failed)
     match remedy:
         case Remedy.MEND_PODS:
@@ -22,9 +28,24 @@ def next_step(finding: Finding, reports: Sequence[GroupReport]) -> NextStep | No
         case Remedy.ADD_MEMBERS:
             return NextStep(remedy, failed.key, count=_lacking(failed) - failed.counts.remaining)
         case Remedy.MAKE_ROOM:
-            return NextStep(remedy, failed.key, count=_shortage(failed), domain=domain)
+            return NextStep(remedy, failed.key, count=_shortage(failed), domain=_domain(path))
         case _:
             return NextStep(remedy, failed.key)
+
+
+def blocking_path(reports: Mapping[GroupKey, GroupReport], start: GroupReport) -> tuple[GroupReport, ...]:
+    """Return the reports from a group to the one at the end of the blockers' path."""
+    path = [start]
+    while (blocker := deciding_blocker(reports, path[-1])) is not None:
+        path.append(blocker)
+    return tuple(path)
+
+
+def deciding_blocker(reports: Mapping[GroupKey, GroupReport], report: GroupReport) -> GroupReport | None:
+    """Return the child that has to change for a group to change, or None where no child blocks it."""
+    blockers = [reports[key] for key in report.blockers]
+    first = blockers[0] if blockers else None
+    return next((child for child in blockers if child.status is report.status), first)
 
 
 def _remedy(finding: Finding, failed: GroupReport) -> Remedy:
@@ -33,23 +54,18 @@ def _remedy(finding: Finding, failed: GroupReport) -> Remedy:
         return Remedy.MOVE_MEMBERS
     if failed.invalid and failed.status is Status.UNRESOLVABLE:
         return Remedy.MEND_PODS
-    if finding is Finding.INADMISSIBLE:
+    if finding is Finding.INADMISSIBLE or failed.lack is Lack.MEMBERS:
         return Remedy.ADD_MEMBERS
+    if failed.lack is Lack.VOLUMES:
+        return Remedy.PROVIDE_VOLUMES
     if failed.status is Status.UNRESOLVABLE:
         return Remedy.CHANGE_DEMANDS
     return Remedy.RAISE_BUDGET if finding is Finding.OUT_OF_BUDGET else Remedy.MAKE_ROOM
 
 
-def _failed(reports: Sequence[GroupReport]) -> tuple[GroupReport, Domain | None]:
-    """Return the report at the end of the blockers' path, and the domain that it is in or was closest to."""
-    by_key = {report.key: report for report in reports}
-    here, domain = reports[0], None
-    while True:
-        domain = here.candidates[0].domain if here.candidates else domain
-        blockers = [by_key[key] for key in here.blockers]
-        if not blockers:
-            return here, domain
-        here = next((child for child in blockers if child.status is here.status), blockers[0])
+def _domain(path: Sequence[GroupReport]) -> Domain | None:
+    """Return the domain that the end of a path is in, or was closest to."""
+    return next((report.candidates[0].domain for report in reversed(path) if report.candidates), None)
 
 
 def _shortage(failed: GroupReport) -> int:

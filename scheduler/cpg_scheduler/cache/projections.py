@@ -7,6 +7,7 @@ problem: such a pod is not scheduled; where it runs it takes its room, but other
 """
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 from msgspec import Struct
@@ -20,6 +21,7 @@ from cpg_api.core.volumes import PersistentVolumeClaim
 from cpg_api.meta import ObjectMeta
 from cpg_api.parsing import Rejected
 from cpg_api.problems import Problem
+from cpg_api.scheduling.attempts import LastAttempt
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.expected import MAX_LENGTH
 from cpg_api.scheduling.membership import membership_entries
@@ -35,6 +37,7 @@ from cpg_engine.cluster.volumes import BOUND_ANNOTATION, CLASS_ANNOTATION, NODE_
 
 S = TypeVar("S", bound=Struct)
 Owned = TypeVar("Owned", Workload, PodGroup)
+G = TypeVar("G", PodGroup, CompositePodGroup)
 READ_ANNOTATIONS = frozenset({BOUND_ANNOTATION, CLASS_ANNOTATION, NODE_ANNOTATION, POD_GROUP_LABEL, MIRROR})
 READ_CONDITIONS = frozenset({POD_SCHEDULED, DISRUPTION_TARGET, "PodResizePending"})
 MAX_EXTENDED_RESOURCES = 64
@@ -71,6 +74,29 @@ def slim_owned(found: Owned) -> Owned:
     controllers = tuple(one for one in found.metadata.owner_references if one.controller)
     slimmed = slim_unlabelled(found)
     return replace(slimmed, metadata=replace(slimmed.metadata, owner_references=controllers))
+
+
+def slim_pod_group(found: PodGroup) -> PodGroup:
+    """Return a PodGroup with its controller and the finding of its last attempt."""
+    return _with_finding(slim_owned(found))
+
+
+def slim_composite(found: CompositePodGroup) -> CompositePodGroup:
+    """Return a CompositePodGroup with the finding of its last attempt."""
+    return _with_finding(slim_unlabelled(found))
+
+
+def _with_finding(group: G) -> G:
+    """Return a group with the finding alone of its last attempt: it says whether the next attempt has news."""
+    attempt = group.status.attempt
+    if attempt is None:
+        return group
+    return replace(group, status=replace(group.status, attempt=_attempt_with(attempt.finding)))
+
+
+@lru_cache(maxsize=64)
+def _attempt_with(finding: str) -> LastAttempt:
+    return LastAttempt(finding)
 
 
 def slim_claim(found: PersistentVolumeClaim) -> PersistentVolumeClaim:
@@ -163,8 +189,8 @@ KEPT: Mapping[Any, Kept] = {
     Node: Kept(slim_node),
     PersistentVolumeClaim: Kept(slim_claim, refuse_large),
     PodDisruptionBudget: Kept(slim_unlabelled, refuse_large),
-    PodGroup: Kept(slim_owned),
-    CompositePodGroup: Kept(slim_unlabelled),
+    PodGroup: Kept(slim_pod_group),
+    CompositePodGroup: Kept(slim_composite),
     Workload: Kept(slim_owned),
 }
 SLIM = Kept(slim)

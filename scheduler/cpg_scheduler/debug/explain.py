@@ -94,7 +94,7 @@ class Explainer:
         """Yield an empty piece of the response after each unit, then the whole answer."""
         units: list[dict[str, object]] = []
         answer = {"waiting": len(self._queue), "counts": self._queue.counts(), "roots": units}
-        for position in self._queue.first_positions(MAX_UNITS_LISTED):
+        for position in self._queue.positions(MAX_UNITS_LISTED):
             units.append(self._row(position, len(units) + 1))
             yield b""
         yield _encoded(answer)

@@ -39,6 +39,7 @@ class QueueEntry:
     """What the queue remembers of a unit from one attempt to the next."""
 
     __slots__ = (
+        "attempts",
         "bind_failures",
         "is_costly",
         "not_before",
@@ -58,6 +59,8 @@ class QueueEntry:
         self.state = ""
         self.peers: EquivalenceClass | None = None
         """The class in which it waits, or has waited before it became active."""
+        self.attempts = 0
+        """How often it has failed, by itself or with its class."""
         self.bind_failures = 0
         self.size = 0
         """How many pods it had at its last failed attempt."""

@@ -104,14 +104,20 @@ class SchedulingQueue:
                 found[place] += 1
         return found
 
-    def positions(self) -> list[QueuePosition]:
-        """Return the positions of all units, unsorted: sorting ten thousand would delay the scheduler."""
-        return [_position_of(unit) for unit in self._units.values()]
+    def positions(self, first: int | None = None) -> list[QueuePosition]:
+        """Return the positions of all units, unsorted because sorting ten thousand would delay the scheduler.
 
-    def first_positions(self, number: int) -> list[QueuePosition]:
-        """Return the positions of the units that would be attempted first."""
-        key = partial(_overall_rank, self._active)
-        return [_position_of(unit) for unit in heapq.nsmallest(number, self._units.values(), key=key)]
+        With a number, return those of so many units that would be attempted first.
+        """
+        units: Iterable[QueueEntry] = self._units.values()
+        if first is not None:
+            units = heapq.nsmallest(first, units, key=partial(_overall_rank, self._active))
+        return [_position_of(unit) for unit in units]
+
+    def attempts(self, key: UnitKey) -> int:
+        """Return how often a unit has failed, by itself or with its class, since it came into the queue."""
+        unit = self._units.get(key)
+        return unit.attempts + unit.bind_failures if unit is not None else 0
 
     # Changes of units and of the cluster.
 
@@ -214,6 +220,7 @@ class SchedulingQueue:
         if peers is None:
             peers = self._classes[signature] = EquivalenceClass(signature)
         self._active.note_failure(unit)
+        unit.attempts += 1
         self._wait_in(unit, peers)
         has_grown, unit.size = size > unit.size and not unit.requeued_by, size
         peers.set_times(failure, self._backoff, size=size, has_grown=has_grown, now=now)
@@ -277,6 +284,7 @@ class SchedulingQueue:
             if peers.unreported:
                 unit = next(iter(peers.unreported))
                 del peers.unreported[unit]
+                self._units[unit].attempts += 1
                 return unit, peers.failure
             del self._unreported[signature]
         return None

@@ -9,7 +9,11 @@
    object are remembered, so a unit with alternating causes is written as seldom. That a pod or group waits for others
    is an event only if it lasts for a few seconds: while the operator makes the groups of new pods, these wait for one
    after the other.
-4. **A pod that is being nominated gets its condition in the same request**, and no other while its plan goes on:
+4. **The last attempt of a group is written in the request of its condition**, and also when it has another finding:
+   the operator may have written the condition, or a group that was placed once may be below its minimum again. What
+   changes beside that follows with the next condition, or seldom (``attempt_refreshes``). Native groups have no field
+   for it.
+5. **A pod that is being nominated gets its condition in the same request**, and no other while its plan goes on:
    otherwise each eviction for a gang would rewrite the conditions of all its pods.
 """
 
@@ -23,6 +27,7 @@ from msgspec.structs import replace
 from cpg_api.conditions import find_condition, set_condition, truncate_condition
 from cpg_api.core.pod import Pod, PodCondition
 from cpg_api.meta import Condition, ObjectMeta
+from cpg_api.scheduling.attempts import AttemptFinding, LastAttempt
 from cpg_api.scheduling.forest import Group, GroupKey, key_of
 from cpg_api.scheduling.names import (
     COMPOSITE_POD_GROUP_INITIALLY_SCHEDULED,
@@ -40,12 +45,14 @@ from cpg_api.scheduling.podgroup import PodGroup
 from cpg_client.connection import Connection
 from cpg_client.errors import ApiError
 from cpg_client.patching import Event, apply_status, record_event, set_pod_status
-from cpg_client.resources import NODES, PODS, Resource
+from cpg_client.resources import CPG_GROUP, NODES, PODS, Resource
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.observability.overcommit import OvercommittedNode
 from cpg_scheduler.ports import EventSink
 from cpg_scheduler.preemption.victim_condition import EVICTION_MANAGER
+from cpg_scheduler.status.attempt_refreshes import AttemptRefreshes
+from cpg_scheduler.status.attempts import last_attempt
 from cpg_scheduler.status.messages.attempts import MINIMUM_PLACED
 from cpg_scheduler.status.messages.nodes import overcommit_message
 from cpg_scheduler.status.messages.preemption import RECOVERED
@@ -55,7 +62,9 @@ from cpg_scheduler.status.write_queue import QueuedWrite, Send, WriteQueue
 MANAGER = "cpg-scheduler"
 MAX_REMEMBERED_CAUSES = 4
 """Causes of events that are remembered of each object."""
-GROUPS, PODS_AFTER_GROUPS = 0, 1
+UNDECLARED = "field not declared in schema"
+"""What the API server says if its CRDs are older than this process; then the condition is applied alone."""
+GROUPS, PODS_AFTER_GROUPS, REFRESHES = 0, 1, 2
 """The order of writes."""
 
 
@@ -67,10 +76,12 @@ class ReportedCondition(Struct, frozen=True):
     message: str
     generation: int = 0
     """The generation of a group that the condition is about."""
+    finding: str = ""
+    """What the last attempt has found for a group of ours."""
 
     def says_the_same_as(self, other: "ReportedCondition | None") -> bool:
-        """Return whether another condition says the same, about whatever generation."""
-        return other is not None and replace(other, generation=self.generation) == self
+        """Return whether another condition says the same, about whatever generation and after whatever attempt."""
+        return other is not None and replace(other, generation=self.generation, finding=self.finding) == self
 
 
 class StatusWriter:
@@ -85,7 +96,6 @@ class StatusWriter:
         has_recovered: Callable[[UnitKey, GroupKey], bool],
         queue: WriteQueue,
         events: EventSink,
-        now: Callable[[], str],
         instance: str,
     ) -> None:
         """Write nothing yet.
@@ -99,8 +109,9 @@ class StatusWriter:
         self._has_recovered = has_recovered
         self._queue = queue
         self._events = events
-        self._now = now
+        self._now = connection.timing.whole_seconds
         self._instance = instance
+        self._refreshes = AttemptRefreshes(connection.timing.clock)
         self._reported: dict[str, ReportedCondition] = {}
         """The conditions that the watch has not shown yet, by UID."""
         self._scheduled_groups: set[str] = set()
@@ -147,6 +158,7 @@ class StatusWriter:
         self._reported.pop(uid, None)
         self._event_causes.pop(uid, None)
         self._scheduled_groups.discard(uid)
+        self._refreshes.forget(uid)
         self._with_nomination.pop(uid, None)
         self._queue.withdraw(_event_of(uid))
         self._queue.forget(uid)
@@ -176,23 +188,49 @@ class StatusWriter:
         self._put(uid, write, order=PODS_AFTER_GROUPS, settles=settles)
 
     def _put_group(self, update: GroupStatusUpdate) -> None:
-        """Queue the condition of a group; that its minimum is placed is never taken back."""
+        """Queue the condition of a group, and its attempt; that its minimum is placed is never taken back."""
         group, cause = update.group, update.cause
         known, uid = self._current(group), group.metadata.uid
         if known is None:
             return
-        state = ("True", REASON_SCHEDULED, "") if update.scheduled else ("False", update.reason, update.message)
-        condition = ReportedCondition(*state, group.metadata.generation)
-        is_final, before = self._is_final(known[0]), self._reported.get(uid) or condition_of(known[0])
-        if before == condition or (is_final and (not update.scheduled or condition.says_the_same_as(before))):
+        before = self._reported.get(uid) or condition_of(known[0])
+        condition = self._group_condition(update, *known, before)
+        if condition is None:
             return
         if update.scheduled:
             self._scheduled_groups.add(uid)
-        self._reported[uid] = condition
-        if condition.says_the_same_as(before):
+        is_pending, is_news = condition.finding not in {"", AttemptFinding.PLACED}, condition != before
+        if not is_news and not (is_pending and self._refreshes.take(uid)):
+            return
+        is_written = not (self._queue.is_busy(uid) or self._queue.is_busy(_event_of(uid)))
+        if is_written and condition.says_the_same_as(before):
             self._event_causes.setdefault(uid, (_event_key(condition, cause),))
-        settles = self._differs_in_numbers(uid, condition, before, cause)
-        self._put(uid, lambda: self._write_group(group, condition, cause), settles=settles)
+        attempt = partial(last_attempt, update.attempt, key_of(group), self._now()) if condition.finding else None
+        write = partial(self._write_group, group, condition, cause, attempt)
+        if not is_news:
+            self._put(uid, write, order=REFRESHES, settles=True)
+            return
+        self._reported[uid] = condition
+        if is_pending:
+            self._refreshes.start(uid)
+        else:
+            self._refreshes.forget(uid)
+        self._put(uid, write, settles=self._differs_in_numbers(uid, condition, before, cause))
+
+    def _group_condition(
+        self, update: GroupStatusUpdate, group: Group, resource: Resource, before: ReportedCondition | None
+    ) -> ReportedCondition | None:
+        """Return what to report of a group; None if the update is about a state before its minimum was placed."""
+        finding, is_final = "", self._is_final(group)
+        if resource.group == CPG_GROUP:
+            finding = update.attempt.finding(key_of(group)).value
+        if is_final and not update.scheduled:
+            return replace(before, finding=finding) if before is not None and before.status == "True" else None
+        state = ("True", REASON_SCHEDULED, "") if update.scheduled else ("False", update.reason, update.message)
+        condition = ReportedCondition(*state, update.group.metadata.generation, finding)
+        if is_final and before is not None and condition.says_the_same_as(before):
+            return replace(before, finding=finding)
+        return condition
 
     def _is_final(self, group: Group) -> bool:
         """Return whether a group has been reported as scheduled, by us or by an earlier leader."""
@@ -244,7 +282,9 @@ class StatusWriter:
             last_transition_time=self._now(),
         )
 
-    async def _write_group(self, group: Group, reported: ReportedCondition, cause: str) -> None:
+    async def _write_group(
+        self, group: Group, reported: ReportedCondition, cause: str, attempt: Callable[[], LastAttempt] | None
+    ) -> None:
         known = self._current(group)
         if known is None or (reported.status != "True" and self._is_final(known[0])):
             return
@@ -259,8 +299,16 @@ class StatusWriter:
         conditions, _ = set_condition(group.status.conditions or (), condition, self._now())
         ours = find_condition(conditions, condition.type)
         # The encoder omits an empty message, and the API server would keep the message from before.
-        status = {"conditions": [msgspec.to_builtins(ours) | {"message": truncate_condition(condition).message}]}
-        await apply_status(self._connection, resource, group.metadata, status=status, manager=MANAGER)
+        status: dict[str, object] = {
+            "conditions": [msgspec.to_builtins(ours) | {"message": truncate_condition(condition).message}]
+        }
+        shown = {} if attempt is None else {"attempt": attempt()}
+        try:
+            await apply_status(self._connection, resource, group.metadata, status=status | shown, manager=MANAGER)
+        except ApiError as error:
+            if not shown or UNDECLARED not in error.message:
+                raise
+            await apply_status(self._connection, resource, group.metadata, status=status, manager=MANAGER)
         await self._record(resource, group.metadata, reported, cause)
 
     async def _write_recovered(self, group: Group, unit: UnitKey) -> None:
@@ -328,7 +376,9 @@ def condition_of(target: Pod | Group) -> ReportedCondition | None:
     existing = find_condition(target.status.conditions, _condition_type(target))
     if existing is None:
         return None
-    return ReportedCondition(existing.status, existing.reason, existing.message, existing.observed_generation or 0)
+    finding = target.status.attempt.finding if target.status.attempt is not None else ""
+    seen = existing.observed_generation or 0
+    return ReportedCondition(existing.status, existing.reason, existing.message, seen, finding)
 
 
 def _event_of(uid: str) -> str:

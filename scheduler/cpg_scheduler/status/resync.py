@@ -12,6 +12,7 @@ A tree of another scheduler gets no conditions, except that we take back the evi
 from collections.abc import Callable, Iterable
 
 from cpg_api.core.pod import Pod
+from cpg_api.scheduling.attempts import AttemptFinding
 from cpg_api.scheduling.forest import Group, GroupKey, key_of
 from cpg_api.scheduling.names import REASON_PENDING
 from cpg_api.scheduling.podgroup import PodGroup
@@ -24,6 +25,7 @@ from cpg_scheduler.inadmissible import Inadmissible
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.preemption.victim_condition import is_evicted_by
 from cpg_scheduler.queueing.hints import FailedAttempt
+from cpg_scheduler.status.attempts import AttemptResult
 from cpg_scheduler.status.conditions import condition_of
 from cpg_scheduler.status.updates import (
     GroupRecovered,
@@ -57,19 +59,20 @@ class TreeStatus:
         placed = self.placed(key) if explanation.finding is Finding.PLACED else []
         return [*attempt_updates(unit, explanation, {}), *placed]
 
-    def shared(self, key: UnitKey, failure: FailedAttempt) -> list[StatusUpdate]:
+    def shared(self, key: UnitKey, failure: FailedAttempt, number: int) -> list[StatusUpdate]:
         """Return the updates for a unit that shares the failure of an equivalent one."""
         unit = build_unit(self._cache, key)
         explanation = failure.explained_for(unit.unit) if isinstance(unit, SchedulableUnit) else None
         if isinstance(unit, Inadmissible) or explanation is None:
             return []
         unplaced = {uid: self._cache.group_of(pod) for uid, pod in unit.pods.items()}
-        return list(attempt_updates(unit, explanation, unplaced, outlook=failure.outlook))
+        return list(attempt_updates(unit, explanation, unplaced, outlook=failure.outlook, number=number))
 
-    def placed(self, key: UnitKey) -> list[StatusUpdate]:
-        """Return the updates for the groups with a bound minimum, as they are now."""
-        groups = self.placed_groups(key).values()
-        return [*(GroupStatusUpdate(group, scheduled=True) for group in groups), *self.recovered(key)]
+    def placed(self, key: UnitKey, number: int | None = None) -> list[StatusUpdate]:
+        """Return the updates for the groups with a bound minimum, as they are now, after an attempt of that number."""
+        groups, result = self.placed_groups(key).values(), AttemptResult(number)
+        updates = [GroupStatusUpdate(group, scheduled=True, attempt=result) for group in groups]
+        return [*updates, *self.recovered(key)]
 
     def placed_groups(self, key: UnitKey) -> dict[GroupKey, Group]:
         """Return the groups of which the minimum has nodes: of pods in a PodGroup, of such child groups above.
@@ -142,9 +145,11 @@ class TreeStatus:
 
 
 def _is_open(group: Group) -> bool:
-    """Return whether the conditions of a group are not final."""
+    """Return whether the conditions of a group are not final, or its last attempt is not that which placed it."""
     condition = condition_of(group)
-    return condition is None or condition.status != "True" or is_disrupted(group)
+    if condition is None or condition.status != "True" or is_disrupted(group):
+        return True
+    return condition.finding not in {"", AttemptFinding.PLACED}
 
 
 def _says_failure(group: Group) -> bool:

@@ -17,6 +17,7 @@ from cpg_scheduler.inadmissible import Inadmissible
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.observability.overcommit import OvercommittedNode
 from cpg_scheduler.outlook import PreemptionOutlook
+from cpg_scheduler.status.attempts import AttemptResult, search_result
 from cpg_scheduler.status.messages.attempts import (
     causes,
     failure_reasons,
@@ -48,10 +49,11 @@ class PodStatusUpdate(Struct, frozen=True):
 
 
 class GroupStatusUpdate(Struct, frozen=True):
-    """Whether the minimum of a group is placed, and if not, why."""
+    """Whether the minimum of a group is placed, and if not, why; with the attempt that has found this."""
 
     group: Group
     scheduled: bool
+    attempt: AttemptResult
     reason: str = ""
     message: str = ""
     cause: str = ""
@@ -74,10 +76,12 @@ def attempt_updates(
     *,
     outlook: PreemptionOutlook | None = None,
     nominated: Collection[str] = (),
+    number: int | None = None,
 ) -> Iterator[StatusUpdate]:
     """Yield what an attempt has found: for each pod that was not placed, and each group below its minimum.
 
-    ``unplaced`` are pods by UID, each with its PodGroup. ``outlook`` is what preemption does about it.
+    ``unplaced`` are pods by UID, each with its PodGroup. ``outlook`` is what preemption does about it, ``number`` that
+    of the attempt.
     """
     reasons = failure_reasons(explanation)
     preemption = preemption_message(outlook)
@@ -93,12 +97,12 @@ def attempt_updates(
             cause=own or why[key],
             is_nominated=uid in nominated,
         )
-    about_groups = group_messages(explanation, preemption)
+    about_groups, result = group_messages(explanation, preemption), search_result(explanation, outlook, number)
     for found in unit.groups:
         key = key_of(found)
         message = about_groups.get(key)
         if message:
-            yield GroupStatusUpdate(found, scheduled=False, reason=reasons[key], message=message, cause=why[key])
+            yield _failure(found, result, reasons[key], message, why[key])
 
 
 def bind_updates(
@@ -107,6 +111,7 @@ def bind_updates(
     failure: BindFailure,
     placed: Collection[GroupKey],
     *,
+    number: int,
     while_binding: bool,
 ) -> Iterator[StatusUpdate]:
     """Yield why pods that have been given a node are not bound to it, or not yet, and what that means for groups.
@@ -119,33 +124,38 @@ def bind_updates(
     reason, message, cause = bind_problem_text(failure.problem)
     for uid in failure.uids:
         yield PodStatusUpdate(unit.pods[uid], reason, message, cause=cause, while_binding=while_binding)
-    messages = group_messages(explanation)
+    messages, result = group_messages(explanation), AttemptResult(number, problem=failure.problem)
     for group in unit.groups:
         key = key_of(group)
         if key not in placed and not messages.get(key, "failed"):
-            yield GroupStatusUpdate(group, scheduled=False, reason=reason, message=message, cause=cause)
+            yield _failure(group, result, reason, message, cause)
 
 
-def inadmissible_updates(unit: Inadmissible) -> Iterator[StatusUpdate]:
+def inadmissible_updates(unit: Inadmissible, number: int) -> Iterator[StatusUpdate]:
     """Yield why a unit cannot be attempted, for its pods and groups; gated pods have a condition of the API server."""
     text = inadmissible_text(unit.problem)
     for pod in unit.pods:
         if not pod.spec.scheduling_gates:
             yield PodStatusUpdate(pod, text.reason, text.pod_message, cause=text.cause)
-    yield from inadmissible_groups(unit)
+    yield from inadmissible_groups(unit, number)
 
 
-def inadmissible_groups(unit: Inadmissible) -> Iterator[StatusUpdate]:
+def inadmissible_groups(unit: Inadmissible, number: int | None = None) -> Iterator[StatusUpdate]:
     """Yield why a unit cannot be attempted, for its groups alone."""
     reason, message, _, cause = inadmissible_text(unit.problem)
+    result = AttemptResult(number, problem=unit.problem)
     for group in unit.groups:
-        yield GroupStatusUpdate(group, scheduled=False, reason=reason, message=message, cause=cause)
+        yield _failure(group, result, reason, message, cause)
 
 
 def error_updates(pods: Iterable[Pod], groups: Iterable[Group], error: Exception) -> Iterator[StatusUpdate]:
     """Yield that the scheduler itself failed at a unit, for its pods and groups."""
-    message = internal_error_message(error)
+    message, result = internal_error_message(error), AttemptResult(problem=error)
     for pod in pods:
         yield PodStatusUpdate(pod, REASON_SCHEDULER_ERROR, message)
     for group in groups:
-        yield GroupStatusUpdate(group, scheduled=False, reason=REASON_SCHEDULER_ERROR, message=message)
+        yield _failure(group, result, REASON_SCHEDULER_ERROR, message)
+
+
+def _failure(group: Group, attempt: AttemptResult, reason: str, message: str, cause: str = "") -> GroupStatusUpdate:
+    return GroupStatusUpdate(group, scheduled=False, attempt=attempt, reason=reason, message=message, cause=cause)

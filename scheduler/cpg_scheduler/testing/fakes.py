@@ -17,6 +17,7 @@ from cpg_scheduler.preemption.jobs import (
     RetractEvictions,
     StartJob,
 )
+from cpg_scheduler.status.attempts import AttemptResult
 from cpg_scheduler.status.updates import GroupRecovered, GroupStatusUpdate, PodStatusUpdate, StatusUpdate
 
 
@@ -55,6 +56,8 @@ class FakeStatusWriter:
         self._on_pod = on_pod
         self.pods: dict[str, tuple[str, str]] = {}
         self.groups: dict[str, tuple[bool, str, str]] = {}
+        self.attempts: dict[str, AttemptResult] = {}
+        """The last attempt of each group."""
         self.causes: dict[str, set[str]] = {}
         self.recovered: list[str] = []
         """The groups that have their minimum again after an eviction."""
@@ -72,6 +75,7 @@ class FakeStatusWriter:
                     self._on_pod(pod, *condition)
             case GroupStatusUpdate(group=group):
                 self._keep_cause(group.metadata.name, update.cause or update.message)
+                self.attempts[group.metadata.name] = update.attempt
                 state = update.scheduled, update.reason, update.message
                 if self.groups.get(group.metadata.name) != state:
                     self.count += 1

@@ -30,7 +30,7 @@ async def test_a_new_group_is_pending_with_its_minimum(api: "Api", cluster: Clus
 
 
 async def test_the_columns_show_the_status_of_a_group(api: "Api", cluster: Cluster) -> None:
-    """Reason, counts, health and domain are columns; priority, parent and workload come with `-o wide`."""
+    """Reason, counts, health and domain are columns; priority, parent, workload and blocker come with `-o wide`."""
     spec = {"schedulingPolicy": {"gang": {"minGroupCount": 2}}, "workloadRef": REF, "priority": 7}
     body = {"metadata": {"name": "placed"}, "spec": spec | {"parentCompositePodGroupName": "root"}}
     await api.create("CompositePodGroup", body)
@@ -49,12 +49,13 @@ async def test_the_columns_show_the_status_of_a_group(api: "Api", cluster: Clust
         "groups": {"desired": 3, "ready": 2},
         "pods": {"desired": 9, "scheduled": 8, "running": 1},
         "domain": {"key": "block", "value": "b1"},
+        "attempt": {"finding": "NotFound", "blockedAt": {"kind": "PodGroup", "name": "leaf"}},
     }
     await api.change("CompositePodGroup", "placed", {"status": status}, "status")
     wide = table(cluster, "get", "cpg", "placed", "-o", "wide", age=False)
     assert wide == [
-        "NAME STATUS MINIMUM GROUPS PODS SCHEDULED RUNNING HEALTH DOMAIN OWNER PRIORITY PARENT WORKLOAD",
-        "placed Scheduled 2 2 9 8 1 Scheduled b1 7 root train",
+        "NAME STATUS MINIMUM GROUPS PODS SCHEDULED RUNNING HEALTH DOMAIN OWNER PRIORITY PARENT WORKLOAD BLOCKED",
+        "placed Scheduled 2 2 9 8 1 Scheduled b1 7 root train leaf",
     ]
 
 

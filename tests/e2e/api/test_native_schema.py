@@ -8,7 +8,11 @@ import pytest
 import yaml
 
 from cpg_api.manifests import EXTENSIONS
+from cpg_api.meta import ObjectMeta
 from cpg_api.scheduling.names import NATIVE_GROUP, VERSION
+from cpg_client.errors import ApiError
+from cpg_client.patching import apply_status
+from cpg_client.resources import NATIVE_POD_GROUPS_ALPHA
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,6 +46,18 @@ async def test_our_fields_are_the_native_ones_and_our_additions(
     (native,) = (schema for name, schema in known.items() if name.endswith(f".scheduling.{VERSION}.{kind}"))
     ours = yaml.safe_load(crd_files[kind].read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     assert sorted(differences(ours, native, known)) == INTENDED[kind]
+
+
+async def test_the_native_api_takes_no_attempt(native_api: "Api") -> None:
+    """So the scheduler applies the condition of a native group without it."""
+    group = {"metadata": {"name": "attempted"}, "spec": {"schedulingPolicy": {"gang": {"minCount": 1}}}}
+    await native_api.create("PodGroup", group)
+    target = ObjectMeta(name="attempted", namespace="default")
+    status = {"attempt": {"finding": "Impossible"}}
+    with pytest.raises(ApiError, match="field not declared in schema"):
+        await apply_status(
+            native_api.connection, NATIVE_POD_GROUPS_ALPHA, target, status=status, manager="cpg-scheduler"
+        )
 
 
 def differences(ours: Schema, native: Schema, known: dict[str, Schema], path: str = "") -> Iterator[str]:

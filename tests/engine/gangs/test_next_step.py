@@ -11,6 +11,7 @@ from cpg_engine.verdicts import (
     Finding,
     GroupReport,
     InvalidPod,
+    Lack,
     NextStep,
     Remedy,
     StatusCounts,
@@ -60,6 +61,12 @@ def test_an_unresolvable_group_has_to_change_its_demands() -> None:
     report = GroupReport(LEAF, StatusCounts(1, unresolvable=1))
     for finding in (Finding.IMPOSSIBLE, Finding.NOT_FOUND, Finding.OUT_OF_BUDGET):
         assert NextStep(Remedy.CHANGE_DEMANDS, LEAF) == next_step(finding, [report])
+
+
+def test_missing_volumes_are_to_be_provided() -> None:
+    """No node would help, nor fewer demands."""
+    report = GroupReport(LEAF, StatusCounts(1, unresolvable=1), lack=Lack.VOLUMES)
+    assert NextStep(Remedy.PROVIDE_VOLUMES, LEAF) == next_step(Finding.IMPOSSIBLE, [report])
 
 
 def test_an_exhausted_search_needs_a_larger_budget() -> None:

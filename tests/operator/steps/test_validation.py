@@ -177,13 +177,14 @@ def test_the_reason_invalid_is_taken_back_from_a_foreign_tree() -> None:
     kind = initially_scheduled_type(root)
     invalid = with_conditions(root, *NATIVE_STATUS, (kind, "False", "Invalid", TIMESTAMP))
     (custom, _) = invalid.status.conditions or ()
-    for flavour, left in ((CRD, [custom, *pending_status(kind)["conditions"]]), (NATIVE, [custom])):
+    default = {"conditions": [custom, *pending_status(kind)["conditions"]], "attempt": None}
+    for flavour, left in ((CRD, default), (NATIVE, {"conditions": [custom]})):
         found = ViewFixture()
         found.put(invalid, *leaves, BAD, flavour=flavour)
         found.add_pods(*foreign(pod("theirs", group="a")))
         result = validate(found.context(flavour=flavour))
         (write,) = result.writes
-        assert (write.verb, write.body, write.event) == (Verb.MERGE_STATUS, {"conditions": left}, None)
+        assert (write.verb, write.body, write.event) == (Verb.MERGE_STATUS, left, None)
         assert (write.unchanged, write.once, result.requeue_after) == (True, True, REMEMBERED_SECONDS)
 
 

@@ -5,9 +5,11 @@ from msgspec.structs import replace
 from cpg_api.integrations.job import Job
 from cpg_api.integrations.policy import MIN_COUNT
 from cpg_api.meta import ObjectMeta, OwnerReference
+from cpg_api.scheduling.attempts import LastAttempt
 from cpg_api.scheduling.names import INSTANTIATE, INSTANTIATED
 from cpg_api.scheduling.partial_release import RELEASE_ANNOTATION
-from cpg_engine.testing.builders import leaf_template, metadata, node, pod, workload
+from cpg_api.scheduling.podgroup import PodGroupStatus
+from cpg_engine.testing.builders import leaf_template, metadata, node, pod, pod_group, workload
 from cpg_operator.view.projections import slim_managed, slim_node, slim_owner, slim_pod
 
 
@@ -33,6 +35,13 @@ def test_of_a_workload_only_the_annotations_that_are_read_are_kept() -> None:
     meta = replace(whole.metadata, labels={"a": "b"}, annotations={"tool": "x" * 9999} | read, owner_references=owners)
     kept = slim_managed(replace(whole, metadata=meta))
     assert kept == replace(whole, metadata=replace(meta, labels={}, annotations=read, owner_references=owners[:1]))
+
+
+def test_of_a_group_the_last_attempt_is_dropped() -> None:
+    """The scheduler writes it often, and no step reads it."""
+    group = pod_group("pg")
+    attempted = replace(group, status=PodGroupStatus(attempt=LastAttempt("Impossible", number=7)))
+    assert slim_managed(attempted) == slim_managed(group)
 
 
 def test_of_an_owner_another_version_of_the_same_is_no_change() -> None:

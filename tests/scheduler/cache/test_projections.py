@@ -14,12 +14,13 @@ from cpg_api.core.node import Node
 from cpg_api.core.pod import MIRROR, Pod
 from cpg_api.core.volumes import PersistentVolumeClaim
 from cpg_api.parsing import Rejected
+from cpg_api.scheduling.attempts import BlockingGroup, LastAttempt
 from cpg_api.scheduling.membership import membership
 from cpg_api.scheduling.names import POD_GROUP_LABEL
 from cpg_api.scheduling.workload import Workload
 from cpg_client.stores import LARGE_BYTES, ObjectStore, StoredObject
 from cpg_engine.cluster.pod_classes import TOO_LARGE, make_class
-from cpg_engine.testing.builders import node
+from cpg_engine.testing.builders import composite, node, pod_group
 from cpg_engine.testing.oracle import Situation
 from cpg_engine.testing.storage_builders import claim
 from cpg_engine.testing.strategies import cases, situations
@@ -200,6 +201,16 @@ def test_labels_and_annotations_of_workloads_are_dropped() -> None:
     """Nothing selects them by these."""
     meta = {"name": "w", "labels": mapping(lambda n: f"k{n}"), "annotations": mapping(lambda n: f"a{n}")}
     assert len(msgspec.json.encode(kept_of({"metadata": meta, "spec": {}}, Workload))) < NEARLY_NOTHING
+
+
+def test_of_the_last_attempt_of_a_group_the_finding_is_kept() -> None:
+    """It is one object for all groups that have the same."""
+    attempt = LastAttempt("Impossible", "2026-11-20T12:00:00Z", 7, BlockingGroup("PodGroup", "pg", 2, 1))
+    whole = pod_group("pg"), composite("root")
+    groups = [replace(group, status=replace(group.status, attempt=attempt)) for group in whole]
+    kept = [KEPT[type(group)].project(group).status.attempt for group in groups]
+    assert kept == [LastAttempt("Impossible")] * 2
+    assert kept[0] is kept[1]
 
 
 @pytest.mark.parametrize("keep", [slim_pod, reduced_pod])

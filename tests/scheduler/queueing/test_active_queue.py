@@ -69,7 +69,7 @@ def test_a_changed_unit_goes_before_units_that_arrived_after_its_last_turn(queue
     queued.fail("old")
     queued.activate("a")
     queued.activate("old", created="2025")
-    assert [found.queue_key.unit.key.name for found in queued.queue.first_positions(2)] == ["old", "a"]
+    assert [found.queue_key.unit.key.name for found in queued.queue.positions(2)] == ["old", "a"]
     assert queued.pop_all() == ["old", "a"]
 
 
@@ -78,7 +78,7 @@ def test_a_unit_that_just_had_its_turn_is_not_listed_first(queued: "QueueFixture
     queued.activate("a", "b", "c")
     queued.fail("a")
     queued.activate("a")
-    assert [found.queue_key.unit.key.name for found in queued.queue.first_positions(3)] == ["b", "c", "a"]
+    assert [found.queue_key.unit.key.name for found in queued.queue.positions(3)] == ["b", "c", "a"]
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_units_of_a_namespace_that_costs_much_go_behind_others(queued: "QueueFix
         queue.activate(key("dear", name, created="2020"))
     queue.charge(key("dear", "x").unit, 5.0, 0.0, placed=0)
     queue.activate(key("cheap", "d"))
-    assert [found.queue_key.unit.key.name for found in queue.first_positions(4)] == ["d", "a", "b", "c"]
+    assert [found.queue_key.unit.key.name for found in queue.positions(4)] == ["d", "a", "b", "c"]
     assert queued.pop_all(0.0) == ["d", "a", "b", "c"]
     for name in ("a", "b"):
         queue.activate(key("dear", name))

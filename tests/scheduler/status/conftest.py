@@ -1,6 +1,7 @@
 """A status writer at work, and what it wrote."""
 
 import asyncio
+import datetime as dt
 from collections.abc import AsyncIterator, Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,12 +15,15 @@ from cpg_api.core.pod import Pod, PodCondition, PodStatus
 from cpg_api.scheduling.forest import Group, GroupKey, key_of
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_client.connection import Connection
-from cpg_client.resources import CPG_COMPOSITE_POD_GROUPS, CPG_POD_GROUPS, Resource
+from cpg_client.resources import CPG_COMPOSITE_POD_GROUPS, CPG_POD_GROUPS, NATIVE_POD_GROUPS_ALPHA, Resource
+from cpg_client.timing import Timing
 from cpg_engine.testing.builders import pod
 from cpg_scheduler.cache.assumed import BindsInFlight
 from cpg_scheduler.cache.cluster import ClusterCache
+from cpg_scheduler.inadmissible import GroupMissing
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.observability.overcommit import OvercommittedNode
+from cpg_scheduler.status.attempts import AttemptResult
 from cpg_scheduler.status.conditions import StatusWriter
 from cpg_scheduler.status.updates import GroupRecovered, GroupStatusUpdate, PodStatusUpdate
 from cpg_scheduler.status.write_queue import WriteQueue
@@ -42,7 +46,9 @@ class StatusFixture:
 
     def __init__(self, settle_seconds: float = 0.02) -> None:
         """Start the writer's parts; nothing is sent before ``writer.run``."""
-        self.api = FakeConnection()
+        self.seconds = 0.0
+        """The time by the clock of the writer."""
+        self.api = FakeConnection(Timing(wall=dt.datetime.fromisoformat(NOW).timestamp, clock=lambda: self.seconds))
         self.log = structlog.testing.CapturingLogger()
         self.gate = WriteGate()
         self.pods, self.binds_in_flight = PendingPods(), BindsInFlight()
@@ -64,7 +70,6 @@ class StatusFixture:
             has_recovered=lambda _, group: group not in self.evicted_again,
             queue=self.queue,
             events=self,
-            now=lambda: NOW,
             instance="me",
         )
 
@@ -82,12 +87,18 @@ class StatusFixture:
         condition = PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message=message)
         self.writer.on_seen(replace(pod, status=PodStatus(conditions=(condition,))))
 
-    def report(self, target: Pod | Group, message: str, *, cause: str = "", reason: str = "Unschedulable") -> None:
-        """Report that a pod or group is not scheduled."""
+    def report(
+        self, target: Pod | Group, message: str, *, cause: str = "", reason: str = "Unschedulable", number: int = 1
+    ) -> None:
+        """Report that a pod or group is not scheduled; a group after an attempt of that number."""
         if isinstance(target, Pod):
             self.writer.write(PodStatusUpdate(target, reason, message, cause))
-        else:
-            self.writer.write(GroupStatusUpdate(target, scheduled=False, reason=reason, message=message, cause=cause))
+            return
+        attempt = AttemptResult(number, problem=GroupMissing(GroupKey("PodGroup", "default", "missing")))
+        failure = GroupStatusUpdate(
+            target, scheduled=False, attempt=attempt, reason=reason, message=message, cause=cause
+        )
+        self.writer.write(failure)
 
     def report_nominated(self, pod: Pod, message: str) -> None:
         """Report that a pod that is being nominated is not scheduled."""
@@ -95,7 +106,7 @@ class StatusFixture:
 
     def report_scheduled(self, group: Group) -> None:
         """Report that the minimum of a group is placed."""
-        self.writer.write(GroupStatusUpdate(group, scheduled=True))
+        self.writer.write(GroupStatusUpdate(group, scheduled=True, attempt=AttemptResult()))
 
     def report_recovered(self, group: Group, *, still: bool = True) -> None:
         """Report that an evicted group has its minimum again."""
@@ -115,6 +126,11 @@ class StatusFixture:
         """Return the conditions that were written."""
         return [to_builtins(write.body)["status"]["conditions"][0] for write in self.status_writes()]
 
+    def attempts(self) -> list[dict[str, Any]]:
+        """Return the attempts that were written, of each write to a group of ours."""
+        bodies = (to_builtins(write.body)["status"] for write in self.status_writes())
+        return [body["attempt"] for body in bodies if "attempt" in body]
+
     def messages(self) -> list[str]:
         """Return the messages of the conditions that were written."""
         return [condition["message"] for condition in self.conditions()]
@@ -127,6 +143,8 @@ class StatusFixture:
     def _current(self, group: Group) -> tuple[Group, Resource] | None:
         if group.metadata.name == "gone":
             return None
+        if group.metadata.name == "native":
+            return group, NATIVE_POD_GROUPS_ALPHA
         resource = CPG_POD_GROUPS if isinstance(group, PodGroup) else CPG_COMPOSITE_POD_GROUPS
         return self.cached_groups.get(group.metadata.uid, group), resource
 

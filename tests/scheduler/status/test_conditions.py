@@ -1,15 +1,20 @@
 """Conditions and events: written once, again only when they change, and never taken back once final."""
 
+import asyncio
 from typing import TYPE_CHECKING
 
+import pytest
 from msgspec import to_builtins
 from msgspec.structs import replace
 
 from cpg_api.core.pod import Pod, PodCondition, PodStatus
 from cpg_api.meta import Condition
+from cpg_api.scheduling.attempts import LastAttempt
 from cpg_api.scheduling.podgroup import PodGroup, PodGroupStatus
+from cpg_client.errors import ApiError
 from cpg_engine.testing.builders import composite, pod, pod_group
-from cpg_scheduler.status.updates import PodStatusUpdate
+from cpg_scheduler.status.attempts import AttemptResult
+from cpg_scheduler.status.updates import GroupStatusUpdate, PodStatusUpdate
 
 if TYPE_CHECKING:
     from tests.scheduler.status.conftest import StatusFixture
@@ -28,9 +33,10 @@ def with_condition(found: Pod, message: str) -> Pod:
     return replace(found, status=PodStatus(conditions=(condition,)))
 
 
-def group_with_condition(status: str, message: str) -> PodGroup:
-    """Return a group with an InitiallyScheduled condition."""
+def group_with_condition(status: str, message: str, finding: str = "") -> PodGroup:
+    """Return a group with an InitiallyScheduled condition, and by default with the attempt that belongs to it."""
     reason = "Scheduled" if status == "True" else "Unschedulable"
+    attempt = LastAttempt(finding or ("Placed" if status == "True" else "GroupMissing"))
     group = pod_group("pg")
     condition = Condition(
         type="PodGroupInitiallyScheduled",
@@ -39,7 +45,14 @@ def group_with_condition(status: str, message: str) -> PodGroup:
         message=message,
         observed_generation=group.metadata.generation,
     )
-    return replace(group, status=PodGroupStatus(conditions=(condition,)))
+    return replace(group, status=PodGroupStatus(conditions=(condition,), attempt=attempt))
+
+
+async def let_settle(status: "StatusFixture") -> None:
+    """Wait until writes that settle have been sent too."""
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await status.writer.drained()
 
 
 async def test_a_pod_gets_a_condition_and_an_event_with_the_same_message(status: "StatusFixture") -> None:
@@ -148,7 +161,7 @@ async def test_a_scheduled_group_is_never_reported_as_unscheduled(status: "Statu
     other = group_with_condition("True", "")
     status.report(replace(other, metadata=replace(other.metadata, uid="other")), "too few")
     await status.writer.drained()
-    assert [condition["status"] for condition in status.conditions()] == ["True"]
+    assert {condition["status"] for condition in status.conditions()} == {"True"}
 
 
 async def test_a_report_about_an_older_state_of_a_scheduled_group_is_dropped(status: "StatusFixture") -> None:
@@ -161,11 +174,11 @@ async def test_a_report_about_an_older_state_of_a_scheduled_group_is_dropped(sta
     status.show(decided)
     status.report(decided, "refused")
     await status.writer.drained()
-    assert [condition["status"] for condition in status.conditions()] == ["True"]
+    assert {condition["status"] for condition in status.conditions()} == {"True"}
     status.writer.forget(decided.metadata.uid)
     status.report(decided, "too few")
     await status.writer.drained()
-    assert [condition["status"] for condition in status.conditions()] == ["True", "False"]
+    assert [condition["status"] for condition in status.conditions()] == ["True", "True", "False"]
 
 
 async def test_whether_a_group_is_scheduled_is_checked_again_before_writing(status: "StatusFixture") -> None:
@@ -192,7 +205,7 @@ async def test_a_status_that_does_not_change_keeps_its_transition_time(status: "
     """Only the message is new."""
     group = group_with_condition("False", "first")
     old = replace((group.status.conditions or ())[0], last_transition_time="2020-01-01T00:00:00Z")
-    status.report(replace(group, status=PodGroupStatus(conditions=(old,))), "second")
+    status.report(replace(group, status=replace(group.status, conditions=(old,))), "second")
     await status.writer.drained()
     assert status.conditions()[0]["lastTransitionTime"] == "2020-01-01T00:00:00Z"
 
@@ -290,3 +303,106 @@ async def test_a_node_gets_an_event_and_no_condition(status: "StatusFixture") ->
     status.report_overcommitted("n1")
     await status.writer.drained()
     assert (status.status_writes(), status.events()) == ([], [OVERCOMMITTED])
+
+
+async def test_a_group_gets_its_attempt_in_the_request_of_its_condition(status: "StatusFixture") -> None:
+    """The API of Kubernetes has no field for it, so native groups get none."""
+    for name in ("pg", "native"):
+        status.report(pod_group(name), "no group", number=3)
+    await status.writer.drained()
+    assert [len(to_builtins(write.body)["status"]["conditions"]) for write in status.status_writes()] == [1, 1]
+    (attempt,) = status.attempts()
+    assert attempt == {
+        "finding": "GroupMissing",
+        "time": "2026-11-18T12:00:00Z",
+        "number": 3,
+        "blockedAt": {"kind": "PodGroup", "name": "missing"},
+        "nextStep": {
+            "remedy": "CreateGroup",
+            "kind": "PodGroup",
+            "name": "missing",
+            "text": "create PodGroup default/missing",
+        },
+    }
+
+
+@pytest.mark.parametrize("status", [0.0], indirect=True)
+async def test_attempts_without_news_are_written_seldom(status: "StatusFixture") -> None:
+    """A pending group is attempted every 10 s for two hours: 6 requests in the first, 4 in the second, and no event."""
+    hour = 360
+    for number in range(2 * hour):
+        status.report(pod_group("pg"), "no group", number=number)
+        status.report(pod_group("native"), "no group", number=number)
+        await let_settle(status)
+        status.seconds += 10.0
+    written = [attempt["number"] for attempt in status.attempts()]
+    assert len(status.status_writes()) == len(written) + 1
+    assert [number for number in written if number < hour] == [0, 6, 18, 42, 90, 186, 282]
+    assert [number for number in written if number >= hour] == [378, 474, 570, 666]
+    assert len(status.events()) == 2
+
+
+@pytest.mark.parametrize("status", [0.0], indirect=True)
+async def test_thousands_of_groups_do_not_refresh_their_attempts_at_once(status: "StatusFixture") -> None:
+    """Beyond a burst, all groups together have a rate."""
+    groups = [pod_group(f"pg-{number}") for number in range(1000)]
+    for number in range(10):
+        for group in groups:
+            status.report(group, "no group", number=number)
+        await let_settle(status)
+        status.seconds += 61.0
+    assert len(status.status_writes()) <= 1000 + 100 + 2 * 610
+
+
+async def test_the_attempt_follows_a_condition_that_the_operator_has_written(status: "StatusFixture") -> None:
+    """It says the same, so there is no event; the attempt is missing."""
+    seen = group_with_condition("False", "the tree is invalid")
+    status.show(replace(seen, status=replace(seen.status, attempt=None)))
+    for _ in range(2):
+        status.report(pod_group("pg"), "the tree is invalid")
+    await status.writer.drained()
+    assert [attempt["finding"] for attempt in status.attempts()] == ["GroupMissing"]
+    assert (status.messages(), status.events()) == (["the tree is invalid"], [])
+
+
+async def test_the_attempt_of_a_group_that_was_placed_once_goes_on(status: "StatusFixture") -> None:
+    """Its condition is final, but some of its pods may be gone, and what replaces them may have no room."""
+    status.show(group_with_condition("True", ""))
+    for _ in range(2):
+        status.report(pod_group("pg"), "too few")
+        await status.writer.drained()
+    status.show(group_with_condition("True", "", "GroupMissing"))
+    for _ in range(2):
+        status.report_scheduled(pod_group("pg"))
+        await status.writer.drained()
+    assert [attempt["finding"] for attempt in status.attempts()] == ["GroupMissing", "Placed"]
+    assert [(one["status"], one["message"]) for one in status.conditions()] == [("True", "")] * 2
+    assert status.events() == []
+
+
+async def test_a_repeated_report_does_not_cancel_the_event_of_the_first(status: "StatusFixture") -> None:
+    """The first is not written yet when the tree is attempted again, with the same result or only another finding."""
+    status.report(pod_group("pg"), "too few")
+    status.report(pod_group("pg"), "too few")
+    status.report(pod_group("other"), "too few")
+    failure = AttemptResult(problem=ValueError())
+    status.writer.write(
+        GroupStatusUpdate(
+            pod_group("other"), scheduled=False, attempt=failure, reason="Unschedulable", message="too few"
+        )
+    )
+    await status.writer.drained()
+    assert status.events() == [("Warning", "FailedScheduling", "too few")] * 2
+
+
+async def test_an_api_server_with_older_kinds_gets_the_condition_alone(status: "StatusFixture") -> None:
+    """It refuses the field; other refusals are reported as usual."""
+    refusal = ApiError(500, "InternalError", "failed to create typed patch object: field not declared in schema")
+    status.api.error = lambda write: refusal if "attempt" in write.body.get("status", ()) else None
+    status.report(pod_group("pg"), "too few")
+    await status.writer.drained()
+    assert [to_builtins(write.body)["status"].keys() for write in status.status_writes()] == [{"conditions"}]
+    status.api.error = lambda _: ApiError(500, "InternalError", "etcd is down")
+    status.report(pod_group("other"), "too few")
+    await status.writer.drained()
+    assert [call.kwargs["event"] for call in status.log.calls] == ["status write failed"]

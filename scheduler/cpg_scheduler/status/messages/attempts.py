@@ -4,8 +4,11 @@ The message of a pod does not count the members of its group: otherwise each pod
 have a thousand conditions rewritten.
 """
 
+from collections.abc import Mapping
+
 from cpg_api.scheduling.forest import GroupKey
 from cpg_api.scheduling.podgroup import PodGroup
+from cpg_engine.gangs.next_step import deciding_blocker
 from cpg_engine.gangs.unit import POD
 from cpg_engine.verdicts import (
     Contradiction,
@@ -18,6 +21,7 @@ from cpg_engine.verdicts import (
     Remedy,
     Status,
 )
+from cpg_scheduler.status.messages.steps import step_sentence
 from cpg_scheduler.status.messages.wording import counted, first_problem, listed_reasons, shortened
 from cpg_scheduler.status.reasons import (
     REASON_PLACEMENT_NOT_FOUND,
@@ -35,6 +39,8 @@ LIMITATIONS = {
     Limitation.TOPOLOGY: "PodGroups with different topology keys",
     Limitation.OTHER_PODS: "pods that depend on other pods",
 }
+
+IMPLIED_REMEDIES = {Remedy.ADD_MEMBERS, Remedy.MEND_PODS}
 
 
 def group_messages(explanation: Explanation, preemption: str = "") -> dict[GroupKey, str]:
@@ -86,6 +92,20 @@ def internal_error_message(error: Exception) -> str:
     return f"internal error of the scheduler: {error!r}"
 
 
+def report_to_blame(reports: Mapping[GroupKey, GroupReport], report: GroupReport) -> GroupReport:
+    """Return the report that explains why a group has no place: its own, or that of its failed ancestor."""
+    counts = report.counts
+    failed = counts.unschedulable or counts.unresolvable or report.blockers or _lacks_members(report)
+    if report.failed_ancestor is None or (failed and report.status is not Status.SUCCESS):
+        return report
+    return reports[report.failed_ancestor]
+
+
+def is_placed(report: GroupReport) -> bool:
+    """Return whether the minimum of a group is placed, in a tree that is."""
+    return report.status is Status.SUCCESS and report.failed_ancestor is None
+
+
 class _AttemptText:
     """The messages about one attempt."""
 
@@ -99,7 +119,7 @@ class _AttemptText:
         explanation = self._explanation
         if explanation.finding is Finding.PLACED:
             return {
-                key: "" if _is_placed(report) else shortened(self._failure(report), self._preemption)
+                key: "" if is_placed(report) else shortened(self._failure(report), self._preemption)
                 for key, report in self._reports.items()
             }
         next_step = _next_step(explanation.next_step)
@@ -124,7 +144,7 @@ class _AttemptText:
         explanation = self._explanation
         if explanation.contradiction:
             return dict.fromkeys(self._reports, contradiction_message(explanation.contradiction))
-        found = ((key, self._to_blame(report)) for key, report in self._reports.items())
+        found = ((key, report_to_blame(self._reports, report)) for key, report in self._reports.items())
         return {key: f"{self._cause(report)}{self._preemption}" for key, report in found}
 
     def reasons(self) -> dict[GroupKey, str]:
@@ -134,7 +154,7 @@ class _AttemptText:
             return dict.fromkeys(self._reports, REASON_SCHEDULER_ERROR)
         is_unproven = finding in {Finding.NOT_FOUND, Finding.OUT_OF_BUDGET}
         other = REASON_PLACEMENT_NOT_FOUND if is_unproven else REASON_UNSCHEDULABLE
-        found = {key: self._to_blame(report).lack for key, report in self._reports.items()}
+        found = {key: report_to_blame(self._reports, report).lack for key, report in self._reports.items()}
         return {key: REASONS_OF_LACKS.get(lack, other) if lack else other for key, lack in found.items()}
 
     def _cause(self, report: GroupReport) -> str:
@@ -143,25 +163,18 @@ class _AttemptText:
         parts = [report.status.value, "short" if _lacks_members(report) else ""]
         parts += [str(pod.problems[0]) for pod in report.invalid[:1]]
         parts += sorted(reason.text for reason in reasons)
-        parts += [self._cause(self._reports[blocker]) for blocker in report.blockers[:1]]
+        blocker = deciding_blocker(self._reports, report)
+        parts += [self._cause(blocker)] if blocker is not None else []
         return ", ".join(filter(None, parts))
 
     def _failure(self, report: GroupReport) -> str:
         """Return what is wrong with a group, or with the ancestor that it failed with."""
-        to_blame = self._to_blame(report)
+        to_blame = report_to_blame(self._reports, report)
         own = self._own_failure(to_blame)
         return own if to_blame is report else f"{to_blame.key} cannot be placed: {own}"
 
-    def _to_blame(self, report: GroupReport) -> GroupReport:
-        """Return the report that explains why a group has no place: its own, or that of its failed ancestor."""
-        counts = report.counts
-        failed = counts.unschedulable or counts.unresolvable or report.blockers or _lacks_members(report)
-        if report.failed_ancestor is None or (failed and report.status is not Status.SUCCESS):
-            return report
-        return self._reports[report.failed_ancestor]
-
     def _own_failure(self, report: GroupReport) -> str:
-        """Return what is wrong with a group itself, and with the first child that blocks it."""
+        """Return what is wrong with a group itself, and with the child that blocks it."""
         if report.key.kind == POD:
             return f"invalid pod: {first_problem(report.invalid[0])}" if report.invalid else _no_node(report)
         parts = [self._shortfall(report)]
@@ -171,9 +184,8 @@ class _AttemptText:
             parts.append(_no_domain(report))
         elif not report.candidates and (report.nodes or _has_no_node(report)):
             parts.append(_no_node(report))
-        if report.blockers:
-            first = self._reports[report.blockers[0]]
-            parts.append(f"{first.key}: {self._own_failure(first)}")
+        if (blocker := deciding_blocker(self._reports, report)) is not None:
+            parts.append(f"{blocker.key}: {self._own_failure(blocker)}")
         return "; ".join(parts)
 
     def _shortfall(self, report: GroupReport) -> str:
@@ -209,10 +221,6 @@ def _has_no_node(report: GroupReport) -> bool:
     """Return whether a group could not be tried on any node."""
     has_other_cause = report.blockers or report.invalid or _lacks_members(report)
     return not has_other_cause and report.counts.unresolvable > 0
-
-
-def _is_placed(report: GroupReport) -> bool:
-    return report.status is Status.SUCCESS and report.failed_ancestor is None
 
 
 def _no_domain(report: GroupReport) -> str:
@@ -255,15 +263,5 @@ def _next_step(step: NextStep | None) -> str:
     """Return what would help, where the message does not imply it."""
     if step is None or step.group.kind == POD:
         return ""
-    match step.remedy:
-        case Remedy.MAKE_ROOM if step.domain is not None:
-            return f". Next: make room for {counted(step.count, 'more pod')} in {step.domain.value}"
-        case Remedy.RAISE_BUDGET:
-            return ". Next: raise the scheduler's search budget, or request less"
-        case Remedy.CHANGE_DEMANDS:
-            change = f"change the requests or constraints of {step.group}"
-            return f". Next: add nodes, or {change}; evictions would not help"
-        case Remedy.MOVE_MEMBERS:
-            return ". Next: delete the members outside one of these domains"
-        case _:
-            return ""
+    is_implied = step.remedy in IMPLIED_REMEDIES or (step.remedy is Remedy.MAKE_ROOM and step.domain is None)
+    return "" if is_implied else f". Next: {step_sentence(step)}"
