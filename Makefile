@@ -106,6 +106,8 @@ lock: $(READY) ## pin the newest versions of all dependencies with hashes (UPGRA
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \
 		$(UPGRADE) -o requirements/runtime.lock pyproject.toml
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \
+		$(UPGRADE) --constraints requirements/runtime.lock --group processes -o requirements/processes.lock
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \
 		$(UPGRADE) --group dev -o requirements/dev.lock pyproject.toml
 	echo pip | $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 		$(UPGRADE) -o requirements/image.lock -

@@ -1,4 +1,4 @@
-"""An installation of our programs as in the image: with the packages of the runtime lock only, in its environment.
+"""An installation of our programs as in the image: with the packages of its lock only, in its environment.
 
 A development environment has more packages, and some are imported where they exist: structlog imports rich, which takes
 a sixth of the start.
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-LOCK = ROOT / "requirements" / "runtime.lock"
+LOCK = ROOT / "requirements" / "processes.lock"
 
 
 def install() -> Path:

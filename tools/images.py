@@ -23,7 +23,7 @@ from packaging.markers import Marker
 ROOT = Path(__file__).parents[1]
 CONTEXT = ROOT / "build" / "image"
 GIVEN = (ROOT / "docker" / "Dockerfile", ROOT / "tools" / "sbom.py")
-LOCKS = tuple(ROOT / "requirements" / f"{name}.lock" for name in ("runtime", "image"))
+LOCKS = tuple(ROOT / "requirements" / f"{name}.lock" for name in ("processes", "image"))
 STAND_IN = "localhost/kube-cpg-base"
 PACKAGES = "python3-minimal,python3-venv,ca-certificates"
 ENGINES = ("buildah", "podman", "docker")

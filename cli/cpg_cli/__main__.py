@@ -59,6 +59,8 @@ def run() -> int:
         code = _failed(str(error), error.hint, error.code)
     except (click.Abort, KeyboardInterrupt):
         pass
+    except ModuleNotFoundError as error:  # the image has the packages of the processes alone
+        code = _failed(f"the package {error.name} is not installed", "pip install kube-cpg", ExitCode.USAGE)
     except BrokenPipeError:
         sys.stderr.close()  # the reader of a pipe has enough
         code = ExitCode.FINE
