@@ -29,7 +29,7 @@ def rows(text: str) -> list[list[str]]:
 def test_a_tree_is_shown(space_of: "Callable[[str], Space]") -> None:
     """With status, minimum and pods of each group; the mark is at the group that the last attempt failed at."""
     space = space_of("search-budget")
-    space.wait(lambda: "<- blocks" in space.run("tree", "train"), "an attempt")
+    space.wait(lambda: space.run("tree", "train").count("PlacementNotFound") == 7, "an attempt at the complete tree")
     found = rows(space.run("tree", "train"))
     assert found[0] == ["cpg/train", "PlacementNotFound", "6", "groups", "0/6", "0"]
     assert found[-1] == ["pg/train-5", "<-", "blocks", "PlacementNotFound", "1", "0/1", "0"]
