@@ -1,5 +1,6 @@
 """``kubectl-cpg``, which kubectl runs as ``kubectl cpg``."""
 
+import gc
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,12 +19,15 @@ COMPLETE_WORDS_VARIABLE = "KUBECTL_CPG_COMPLETE_WORDS"
 """What the program sets that kubectl runs for a completion."""
 INTERRUPTED = 130
 FILES, NO_FILES = ":0", ":4"
+OBJECTS_PER_COLLECTION = 200_000
+"""What is read of a cluster stays until the end, so the search for garbage among it is only repeated this seldom."""
 
 
 def main() -> None:
     """Run a command, and end with its exit code."""
     if os.environ.get(COMPLETE_WORDS_VARIABLE):
         complete()
+    gc.set_threshold(OBJECTS_PER_COLLECTION)
     sys.exit(run())
 
 

@@ -6,6 +6,7 @@ import click
 from click.shell_completion import CompletionItem
 
 COMMANDS = {
+    "tree": "Show trees with their status, health, pods and domains",
     "explain": "Say why a tree or pod waits, and what would help",
     "top": "Show what is free in blocks, racks and nodes, and what would fit",
     "queue": "List what waits, in the order in which it is tried",

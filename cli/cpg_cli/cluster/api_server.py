@@ -5,6 +5,7 @@ It knows exec plugins, OIDC, proxies and client certificates. Of its models noth
 """
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property
 from http import HTTPStatus
@@ -79,14 +80,20 @@ class ApiServer:
         return bytes(self._send("POST", path, params, body=body).data)
 
     def pages(self, resource: Resource, namespace: str | None = None, **selectors: str) -> Iterator[UndecodedPage]:
-        """Yield the pages of a list."""
+        """Yield the pages of a list; while one is used, the API server makes the next."""
+        path = resource.path(namespace)
         params: dict[str, str | int] = {"limit": PAGE, **selectors}
-        while True:
-            page = decode(self.get(resource.path(namespace), params), UndecodedPage)
-            yield page
-            if not page.metadata.continue_:
-                return
-            params["continue"] = page.metadata.continue_
+
+        def fetch(token: str) -> UndecodedPage:
+            return decode(self.get(path, {**params, "continue": token} if token else params), UndecodedPage)
+
+        with ThreadPoolExecutor(1) as pool:
+            page = fetch("")
+            while token := page.metadata.continue_:
+                following = pool.submit(fetch, token)
+                yield page
+                page = following.result()
+        yield page
 
     def watch(
         self, resource: Resource, namespace: str | None = None, *, since: str, seconds: int, **selectors: str

@@ -22,6 +22,8 @@ LISTEN = ":10270"
 PORT_FORWARD = {"group": "", "resource": "pods", "subresource": "portforward", "verb": "create"}
 REVIEW_KIND = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+END_OF_PAGE = b"\n}\n"
+"""The end of an explanation: of its indented JSON, only the outermost brace is at the start of a line."""
 MAX_SECONDS_TO_WAIT = 60.0
 """The leader makes one answer at a time, and rests after each."""
 
@@ -98,9 +100,20 @@ class LeaderPages:
             try:
                 connection.request("GET", path)
                 response = connection.getresponse()
-                return response, response.read()
+                return response, _read_page(response)
             except (HTTPException, OSError) as error:
                 raise _unreachable(f"port {port} of pod {pod.key} does not answer: {error}", "try again") from error
+
+
+def _read_page(response: HTTPResponse) -> bytes:
+    """Return the body of a page; not every kubelet passes on that the pod has closed the connection."""
+    body = b""
+    with response:
+        for piece in iter(response.read1, b""):
+            body += piece
+            if body.endswith(END_OF_PAGE):
+                break
+    return body
 
 
 def _unreachable(message: str, hint: str) -> CommandError:

@@ -26,7 +26,7 @@ class ClusterObjects:
     by_kind: dict[type, list[Any]] = field(default_factory=lambda: {kind: [] for kind in FIELDS})
     groups: dict[str, dict[type, list[Any]]] = field(default_factory=dict)
     unread: dict[str, str] = field(default_factory=dict)
-    """The resources that could not be read, with the reason: what is said about the cluster may be wrong by them."""
+    """The resources that could not be read, with the reason; answers may be wrong without them."""
     refused: list[str] = field(default_factory=list)
     """The objects that make no sense, with their problems."""
     others: list[Mapping[str, Any]] = field(default_factory=list)

@@ -60,6 +60,7 @@ def _named(cache: ClusterCache, namespace: str) -> Iterator[tuple[str, str, Unit
             if group.metadata.namespace == namespace:
                 unit = UnitKey(flavour, store.anchor(key_of(group)))
                 yield group.kind.lower(), group.metadata.name, unit
+                yield unit.key.kind.lower(), unit.key.name, unit
                 yield from ((kind, name, unit) for kind, name in _controllers(group.metadata))
         for workload in cache.workloads[flavour].values():
             if workload.metadata.namespace == namespace:
@@ -69,7 +70,9 @@ def _named(cache: ClusterCache, namespace: str) -> Iterator[tuple[str, str, Unit
                     yield from ((kind, name, unit) for kind, name in _controllers(workload.metadata))
     for pod in cache.pods.values():
         if pod.metadata.namespace == namespace:
-            yield POD, pod.metadata.name, cache.unit_of(pod)
+            unit = cache.unit_of(pod)
+            yield POD, pod.metadata.name, unit
+            yield unit.key.kind.lower(), unit.key.name, unit  # a group that is named and does not exist
 
 
 def _controllers(meta: ObjectMeta) -> Iterator[tuple[str, str]]:
