@@ -99,8 +99,8 @@ def suggest_next(demo: DemoCluster) -> None:
             f'cpg-lab nodes --name demo "{rack(2, 2)}"',
         ),
         (
-            "get the full explanation from the scheduler",
-            "curl -s http://127.0.0.1:10272/debug/explain/crd/default/train-job",
+            "see why the training job waits, and what would help",
+            "kubectl cpg explain train-job",
         ),
         ("delete the urgent tree", f"kubectl delete -f {EXAMPLE}/urgent.yaml"),
         ("create a gang of your own", "less docs/quickstart.md"),

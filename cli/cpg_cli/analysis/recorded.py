@@ -14,6 +14,7 @@ from cpg_cli.analysis.answers import AnswerSource, ExplainAnswer, TreeName
 from cpg_cli.analysis.assessment import OUTCOMES, PreemptionAnswer
 from cpg_cli.analysis.explanation import NOMINATED, ON_CHANGE, WHEN_COMPLETE, settled
 from cpg_cli.cluster.offline_scheduler import OfflineScheduler
+from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.inadmissible import GroupMissing, Inadmissible, PodGated, TreeGated
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.outlook import PreemptionVerdict
@@ -24,9 +25,9 @@ from cpg_scheduler.units import build_unit, groups_of, pending_pods
 NOTHING_WRITTEN = "nothing is written about it yet: does the scheduler run, and do the pods name it?"
 
 
-def recorded_attempt(scheduler: OfflineScheduler, unit: UnitKey) -> LastAttempt | None:
+def recorded_attempt(cache: ClusterCache, unit: UnitKey) -> LastAttempt | None:
     """Return the last attempt at a unit as its groups show it: that of the first one that is not placed."""
-    attempts = [group.status.attempt for group in groups_of(scheduler.cache, unit) if group.status.attempt is not None]
+    attempts = [group.status.attempt for group in groups_of(cache, unit) if group.status.attempt is not None]
     waiting = (one for one in attempts if one.finding != AttemptFinding.PLACED)
     return next(waiting, attempts[0] if attempts else None)
 
@@ -37,7 +38,7 @@ def explain_recorded(scheduler: OfflineScheduler, unit: UnitKey, source: AnswerS
     state = settled(scheduler, unit)
     if state is not None:
         return ExplainAnswer(tree=tree, state=state[0], summary=state[1], source=source)
-    attempt = recorded_attempt(scheduler, unit)
+    attempt = recorded_attempt(scheduler.cache, unit)
     condition = next(_conditions(scheduler, unit), None)
     reason, message = (condition.reason, condition.message) if condition is not None else ("", "")
     if attempt is None:

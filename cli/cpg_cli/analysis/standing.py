@@ -15,6 +15,7 @@ from cpg_api.scheduling.templates import effective_tree
 from cpg_cli.analysis.findings import counted
 from cpg_scheduler.cache.cluster import SINGLE_POD, ClusterCache
 from cpg_scheduler.keys import UnitKey
+from cpg_scheduler.units import pending_pods
 
 
 def tree_of(cache: ClusterCache, unit: UnitKey) -> Tree:
@@ -31,8 +32,9 @@ def reason_of(cache: ClusterCache, unit: UnitKey) -> str:
     tree = cache.stores[unit.flavour].forest.tree_of(unit.key)
     if not tree.nodes:
         return f"waiting for {unit.key}, which does not exist"
-    placed = _initially_scheduled(tree)
-    return "" if placed is None or placed.status == "True" else _sentence(placed.reason, placed.message)
+    pods = (find_condition(pod.status.conditions, POD_SCHEDULED) for pod in pending_pods(cache, unit))
+    failed = (one for one in (_initially_scheduled(tree), *pods) if one is not None and one.status != "True")
+    return next((_sentence(one.reason, one.message) for one in failed), "")
 
 
 def is_placed(cache: ClusterCache, unit: UnitKey) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from cpg_api.decoding import decode
+from cpg_cli.analysis.recorded import recorded_attempt
 from cpg_cli.analysis.standing import reason_of
 from cpg_scheduler.cache.cluster import SINGLE_POD, ClusterCache
 from cpg_scheduler.units import owner_of, queue_key_of
@@ -75,10 +76,11 @@ def rows_of_leader(body: bytes) -> tuple[int, list[QueueRow]]:
 
 
 def rows_of_cache(cache: ClusterCache) -> Iterator[QueueRow]:
-    """Yield all units that wait, by priority and age; what only the scheduler remembers is not known."""
+    """Yield all units that wait, by priority and age; what only the scheduler remembers is as old as their status."""
     units = {cache.unit_of(pod) for pod in cache.pods.values() if cache.is_pending(pod)}
     keys = sorted(key for unit in units if (key := queue_key_of(cache, unit)) is not None)
     for position, key in enumerate(keys, start=1):
+        attempt = recorded_attempt(cache, key.unit)
         yield QueueRow(
             position=position,
             root=str(key.unit.key),
@@ -86,5 +88,6 @@ def rows_of_cache(cache: ClusterCache) -> Iterator[QueueRow]:
             flavour="" if key.unit.flavour == SINGLE_POD else key.unit.flavour,
             priority=-key.importance,
             since=key.created,
+            attempts=attempt.number if attempt is not None else None,
             reason=reason_of(cache, key.unit),
         )

@@ -111,7 +111,7 @@ class _Explanations:
         unit = unit_of(scheduler.cache, self._server.namespace, self._target)
         missing = tuple(f"you may not list {plural}" for plural in found.unread) + tuple(found.refused)
         source = AnswerSource("view", "your view of the cluster, now", missing)
-        recorded, seconds = recorded_attempt(scheduler, unit), self._options["check_seconds"]
+        recorded, seconds = recorded_attempt(scheduler.cache, unit), self._options["check_seconds"]
         return explain(scheduler, unit, source, recorded=recorded, seconds=seconds)
 
     def _status(self) -> ExplainAnswer:
@@ -126,7 +126,7 @@ class _Explanations:
         found = decode(leader.get(f"{EXPLAIN}{unit.flavour or 'pod'}/{unit.key.namespace}/{unit.key.name}"))
         source = AnswerSource("scheduler", "scheduler, live", ("what would help was not checked",))
         queue = decode(leader.get(EXPLAIN))["roots"]
-        return explain_asked(unit, found, queue, source, recorded=recorded_attempt(scheduler, unit))
+        return explain_asked(unit, found, queue, source, recorded=recorded_attempt(scheduler.cache, unit))
 
     def _in_namespace(self) -> tuple[OfflineScheduler, UnitKey]:
         """Return the groups and pods of the namespace, and the unit that the target is."""

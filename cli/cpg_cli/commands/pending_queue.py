@@ -52,7 +52,7 @@ def command(cluster: ClusterOptions, how: OutputOptions) -> None:
     else:
         where = "" if cluster.all_namespaces else f" in namespace {server.namespace}"
         console_of(how).print(f"nothing waits{where}")
-    explanation = "scheduler, live" if source == SCHEDULER else "conditions of pods and groups; attempts are not known"
+    explanation = "scheduler, live" if source == SCHEDULER else "status of pods and groups, which is written seldom"
     console_of(how).print(f"SOURCE  {explanation}")
 
 
