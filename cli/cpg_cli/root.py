@@ -13,6 +13,7 @@ COMMANDS = {
     "doctor": "Check the installation, your rights and the labels of nodes",
     "convert": "Turn manifests of other schedulers into ours",
     "completion": "Write the completion of a shell",
+    "simulate": "Say what would happen if manifests were submitted",
 }
 """Every command with its line of help. Its module has the same name, with ``_`` for ``-``, and defines ``command``."""
 MODULES = {"queue": "pending_queue"}

@@ -1,0 +1,84 @@
+"""The cluster that a simulation starts from: live, a dump, or manifests of nodes."""
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from cpg_api.core.pod import Pod
+from cpg_api.core.priorityclass import PriorityClass
+from cpg_api.integrations.registry import DEFAULT_INTEGRATIONS, Integrations
+from cpg_api.scheduling.names import SCHEDULER_NAME
+from cpg_cli.cluster.admission import admit_pod, priority_classes
+from cpg_cli.cluster.api_server import ApiServer
+from cpg_cli.cluster.documents import parse_documents
+from cpg_cli.cluster.listing import Report, list_objects
+from cpg_cli.cluster.manifests import read_manifests
+from cpg_cli.cluster.objects import ClusterObjects
+from cpg_cli.failures import usage_error
+from cpg_scheduler.debug.dump import GZIP, Dump, UnreadableDumpError, read_dump
+
+LIVE = "live"
+
+
+def read_cluster(source: str, server: ApiServer, *, now: float, report: Report, scheduler_name: str = "") -> Dump:
+    """Return a cluster: ``live``, a dump, or a file with its nodes and perhaps more."""
+    name = scheduler_name or SCHEDULER_NAME
+    if source == LIVE:
+        return live_cluster(server, scheduler_name=name, now=now, report=report)
+    try:
+        data = Path(source).read_bytes()
+    except OSError as error:
+        hint = "choose --cluster live, a dump, or a file with nodes"
+        raise usage_error(f"{source}: {error.strerror}", hint) from error
+    if data.startswith(GZIP) or b'"schedulerName"' in data[:100]:
+        found = parse_dump(source, data)
+        return replace(found, scheduler_name=scheduler_name or found.scheduler_name)
+    return cluster_from_manifests(source, data, scheduler_name=name, now=now)
+
+
+def live_cluster(server: ApiServer, *, scheduler_name: str, now: float, report: Report) -> Dump:
+    """Return the cluster as the user sees it."""
+    integrations = Integrations([scheduler_name], DEFAULT_INTEGRATIONS)
+    return list_objects(server, integrations=integrations, report=report).to_dump(scheduler_name, taken=now)
+
+
+def read_dump_file(file: str) -> Dump:
+    """Read a dump; raise an error for users if it is none."""
+    try:
+        return parse_dump(file, Path(file).read_bytes())
+    except OSError as error:
+        raise usage_error(f"{file}: {error.strerror}") from error
+
+
+def parse_dump(file: str, data: bytes) -> Dump:
+    """Return the dump that a file has."""
+    try:
+        return read_dump(data)
+    except UnreadableDumpError as error:
+        raise usage_error(f"{file}: {error}", "make one with `kubectl cpg dump`") from error
+
+
+def cluster_from_manifests(file: str, data: bytes, *, scheduler_name: str, now: float) -> Dump:
+    """Return the cluster that manifests describe."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise usage_error(f"{file}: {error}", "choose a dump, or a file with nodes") from error
+    found = read_manifests(parse_documents(file, text), namespace="default", created="", is_existing=True).objects
+    found.by_kind[Pod] = _existing_pods(found, scheduler_name)
+    return found.to_dump(scheduler_name, taken=now)
+
+
+def _existing_pods(found: ClusterObjects, scheduler_name: str) -> list[Pod]:
+    """Return pods with the defaults of the API server, each with its group; one with a node runs."""
+    rules = Integrations([scheduler_name], DEFAULT_INTEGRATIONS)
+    classes = priority_classes(found.by_kind[PriorityClass])
+    pods = []
+    for pod in found.by_kind[Pod]:
+        admitted = admit_pod(pod, classes)
+        phase = pod.status.phase or ("Running" if pod.spec.node_name else "Pending")
+        status = replace(pod.status, phase=phase)
+        if pod.spec.priority is not None:
+            admitted = replace(admitted, spec=replace(admitted.spec, priority=pod.spec.priority))
+        pods.append(rules.with_group(replace(admitted, status=status)))
+    return pods
