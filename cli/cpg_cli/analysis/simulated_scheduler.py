@@ -144,18 +144,20 @@ class SimulatedScheduler:
             self._now = max(self._now, wake)
 
     def _run_passes(self) -> None:
-        """Run passes and perform what they ask for, until there is nothing to do."""
+        """Run passes and perform what they ask for, until there is nothing to do; all victims leave between passes."""
         while True:
             while self._loop.run_pass():
                 pass
             if not (self._batches or self._instructions):
                 return
-            batches, self._batches = self._batches, []
-            instructions, self._instructions = self._instructions, []
-            for batch in batches:
-                self._bind(batch)
-            for instruction in instructions:
-                self._perform(instruction)
+            while self._batches or self._instructions:
+                batches, self._batches = self._batches, []
+                instructions, self._instructions = self._instructions, []
+                for batch in batches:
+                    self._bind(batch)
+                for instruction in instructions:
+                    self._perform(instruction)
+                self._loop.handle_outcomes()
 
     def _clock(self) -> float:
         return self._now

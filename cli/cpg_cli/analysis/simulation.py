@@ -35,8 +35,8 @@ class SimulatedCluster(Struct, frozen=True):
     """A cluster after a simulation."""
 
     scheduler: SimulatedScheduler
-    submitted: tuple[str, ...]
-    """The pods that were submitted, and those that controllers have created for them, by UID."""
+    pods: tuple[Pod, ...]
+    """The pods that were submitted, and those that controllers have created for them, without nodes."""
     groups: tuple[ObjectChange, ...]
     """The groups and Workloads that were submitted, and those that the operator has created."""
     notes: tuple[str, ...] = ()
@@ -49,9 +49,8 @@ class SimulatedCluster(Struct, frozen=True):
         for change in self.groups:
             if not isinstance(change.after, Workload):
                 found[UnitKey(change.flavour, cache.stores[change.flavour].anchor(key_of(change.after)))] = None
-        for uid in self.submitted:
-            pod = cache.pods.get(uid)
-            if pod is not None and pod.spec.scheduler_name == cache.scheduler_name:
+        for pod in self.pods:
+            if pod.metadata.uid in cache.pods and pod.spec.scheduler_name == cache.scheduler_name:
                 found[cache.unit_of(pod)] = None
         return list(found)
 
@@ -80,7 +79,7 @@ class _Simulation:
         self._operator = SimulatedOperator(flavours, base.scheduler_name)
         plain = (one.plain for one in submitted.others)
         self._controllers = WorkloadControllers(plain, self._classes, self._labels_of_node)
-        self._pods: list[str] = []
+        self._pods: list[Pod] = []
         self._groups: list[ObjectChange] = []
         self._notes: dict[str, None] = {}
 
@@ -149,7 +148,7 @@ class _Simulation:
         if admitted.spec.scheduler_name != self._base.scheduler_name:
             name, ours = admitted.spec.scheduler_name, self._base.scheduler_name
             self._notes[f"pods with schedulerName {name} are not simulated: kube-cpg schedules those of {ours}"] = None
-        self._pods.append(admitted.metadata.uid)
+        self._pods.append(admitted)
         return ObjectChange(None, admitted)
 
     def _labels_of_node(self, uid: str) -> Mapping[str, str] | None:

@@ -1,5 +1,6 @@
 """The cluster that a simulation starts from: live, a dump, or manifests of nodes."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -10,7 +11,7 @@ from cpg_api.integrations.registry import DEFAULT_INTEGRATIONS, Integrations
 from cpg_api.scheduling.names import SCHEDULER_NAME
 from cpg_cli.cluster.admission import admit_pod, priority_classes
 from cpg_cli.cluster.api_server import ApiServer
-from cpg_cli.cluster.documents import parse_documents
+from cpg_cli.cluster.documents import Document, parse_documents
 from cpg_cli.cluster.listing import Report, list_objects
 from cpg_cli.cluster.manifests import read_manifests
 from cpg_cli.cluster.objects import ClusterObjects
@@ -64,7 +65,18 @@ def cluster_from_manifests(file: str, data: bytes, *, scheduler_name: str, now: 
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise usage_error(f"{file}: {error}", "choose a dump, or a file with nodes") from error
-    found = read_manifests(parse_documents(file, text), namespace="default", created="", is_existing=True).objects
+    return existing_cluster(parse_documents(file, text), scheduler_name=scheduler_name, now=now)
+
+
+def existing_cluster(
+    documents: Iterable[Document],
+    *,
+    namespace: str = "default",
+    scheduler_name: str = SCHEDULER_NAME,
+    now: float = 0.0,
+) -> Dump:
+    """Return the cluster that has the objects of some documents."""
+    found = read_manifests(documents, namespace=namespace, created="", is_existing=True).objects
     found.by_kind[Pod] = _existing_pods(found, scheduler_name)
     return found.to_dump(scheduler_name, taken=now)
 

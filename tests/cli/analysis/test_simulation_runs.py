@@ -1,0 +1,69 @@
+"""What simulate predicts for seeded cases is what the scheduler does on the stage of its own tests."""
+
+from collections import Counter
+
+import pytest
+from tests.cli.analysis.simulated_cases import CREATED, SimulatedCase, generate
+
+from cpg_api.core.pod import Pod
+from cpg_cli.analysis.simulation import SimulatedCluster, simulate
+from cpg_cli.cluster.manifests import read_manifests
+from cpg_cli.cluster.sources import existing_cluster
+from cpg_scheduler.debug.dump import Dump
+from cpg_scheduler.testing.stage import CRD, Stage
+
+SEEDS = range(1, 61)
+
+
+def simulated(case: SimulatedCase) -> tuple[Dump, SimulatedCluster]:
+    """Return the cluster of a case before and after."""
+    base = existing_cluster(case.cluster(), namespace=case.namespace)
+    return base, simulate(base, read_manifests(case.documents(), namespace=case.namespace, created=CREATED))
+
+
+def on_stage(base: Dump, found: SimulatedCluster) -> Stage:
+    """Let the scheduler of the stage meet the same objects: those of the cluster first, then all others at once."""
+    groups = base.groups[CRD]
+    known = (*groups.workloads, *groups.composite_pod_groups, *groups.pod_groups)
+    stage = Stage(*base.nodes, *base.priority_classes, *known, *base.pods, flavours=[CRD])
+    stage.settle()
+    stage.put(*(change.after for change in found.groups), *found.pods)
+    for _ in range(20):
+        stage.settle(10.0)
+    return stage
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_scheduler_does_what_simulate_predicts(seed: int) -> None:
+    """The same pods of each group on the same nodes, and the same victims."""
+    case = generate(seed)
+    base, found = simulated(case)
+    if case.waits:  # the stage has no controllers: pods that come later are compared on a real API server
+        assert found.pods
+        return
+    stage = on_stage(base, found)
+    placed = {pod.metadata.name: pod.spec.node_name for pod in stage.objects() if isinstance(pod, Pod)}
+    after = {pod.metadata.name: pod.spec.node_name for pod in found.scheduler.cache.pods.values()}
+    assert placed.keys() == after.keys()
+    by_group = _by_group(found, placed), _by_group(found, after)
+    preemptors = {one.preemptor.uid for one in found.scheduler.evicted}
+    if len(preemptors) > 1:  # the room of all victims is free at the same time, and the first attempt chooses
+        by_group = tuple(Counter(_placed(nodes)) for nodes in by_group)
+    assert by_group[0] == by_group[1]
+
+
+def _placed(nodes: Counter[tuple[str, str]]) -> list[str]:
+    return [group for (group, node), count in nodes.items() for _ in range(count) if node]
+
+
+def _by_group(found: SimulatedCluster, nodes: dict[str, str]) -> Counter[tuple[str, str]]:
+    cache = found.scheduler.cache
+    return Counter((str(cache.group_of(pod) or cache.unit_of(pod).key.kind), nodes[pod.metadata.name]) for pod in cache.pods.values())
+
+
+def test_the_cases_are_of_all_kinds() -> None:
+    """Some fit, some do not, and some evict."""
+    found = [simulated(generate(seed))[1] for seed in SEEDS]
+    evicting = sum(bool(one.scheduler.evicted) for one in found)
+    waiting = sum(bool(one.scheduler.pod_status) for one in found)
+    assert min(evicting, waiting, len(found) - waiting) > 10
