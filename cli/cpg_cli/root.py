@@ -14,6 +14,9 @@ COMMANDS = {
     "convert": "Turn manifests of other schedulers into ours",
     "completion": "Write the completion of a shell",
     "simulate": "Say what would happen if manifests were submitted",
+    "what-if": "Say what would become of a tree if the cluster were different",
+    "dump": "Write a snapshot of the cluster",
+    "replay": "Decide again from a snapshot, anywhere",
 }
 """Every command with its line of help. Its module has the same name, with ``_`` for ``-``, and defines ``command``."""
 MODULES = {"queue": "pending_queue"}

@@ -14,7 +14,7 @@ from cpg_engine.verdicts import Domain
 from cpg_scheduler.cache.cluster import SINGLE_POD
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.status.messages.preemption import eviction_message
-from cpg_scheduler.units import members_of, queue_key_of
+from cpg_scheduler.units import members_of
 
 
 class GroupOutcome(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -100,13 +100,6 @@ def outcome_of(
         notes=tuple(notes),
         ignored=tuple(ignored),
     )
-
-
-def pending_units(scheduler: SimulatedScheduler) -> list[UnitKey]:
-    """Return the units that wait, in queue order."""
-    cache = scheduler.cache
-    keys = (queue_key_of(cache, unit) for unit in {cache.unit_of(pod) for pod in cache.pods.values()})
-    return [key.unit for key in sorted(key for key in keys if key is not None)]
 
 
 def _pod(scheduler: SimulatedScheduler, pod: Pod) -> PodOutcome:

@@ -14,7 +14,8 @@ from cpg_cli.cluster.sources import LIVE, read_cluster
 from cpg_cli.failures import ExitCode, usage_error
 from cpg_cli.options import ClusterOptions, OutputOptions, cluster_options, output_options
 from cpg_cli.rendering.console import console_of, progress_of
-from cpg_cli.rendering.outcomes import print_data, print_outcome
+from cpg_cli.rendering.documents import print_document
+from cpg_cli.rendering.outcomes import print_outcome
 
 EXAMPLES = """\b
 Examples:
@@ -76,10 +77,9 @@ def command(
         hint = f"set schedulerName: {base.scheduler_name} in the pod templates"
         raise usage_error(f"no group, and no pod with schedulerName {base.scheduler_name} in the files", hint)
     outcome = outcome_of(found.scheduler, units, notes=found.notes, ignored=found.ignored)
-    console = console_of(how)
     if how.output in {"json", "yaml"}:
-        print_data(console, outcome, how.output)
+        print_document(how, outcome)
     else:
-        print_outcome(console, outcome)
+        print_outcome(console_of(how), outcome)
     fits = outcome.fits and not (strict and outcome.placed_pods < outcome.pods)
     return ExitCode.FINE if fits else ExitCode.NEGATIVE

@@ -3,6 +3,12 @@
 import click
 import msgspec
 import yaml
+"""Answers for programs: JSON and YAML with the same fields."""
+
+from typing import Any
+
+import click
+import msgspec
 
 from cpg_cli.options import OutputOptions
 
@@ -24,3 +30,11 @@ def print_line(how: OutputOptions, answer: object, text: str) -> None:
         click.echo(yaml.safe_dump(msgspec.to_builtins(answer), sort_keys=False, explicit_start=True), nl=False)
     else:
         click.echo(text)
+def print_document(how: OutputOptions, answer: Any) -> None:  # noqa: ANN401 - any value that msgspec encodes
+    """Print an answer as ``-o json`` or ``-o yaml`` asks."""
+    if how.output == "yaml":
+        import yaml  # noqa: PLC0415 - takes longer than many a command
+
+        click.echo(yaml.safe_dump(msgspec.json.decode(msgspec.json.encode(answer)), sort_keys=False), nl=False)
+    else:
+        click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())

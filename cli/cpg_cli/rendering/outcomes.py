@@ -1,34 +1,21 @@
 """The outcome of a simulation as text."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 
-import msgspec
-import yaml
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from cpg_api.decoding import decode
 from cpg_api.scheduling.podgroup import PodGroup
+from cpg_cli.analysis.differences import Difference, group_differences
 from cpg_cli.analysis.outcome import GroupOutcome, Outcome, TreeOutcome
-from cpg_cli.options import Output
 
 WIDTH = 100
 LABEL_WIDTH = 12
 MAX_NODES_NAMED = 6
 MAX_PODS_NAMED = 3
 MAX_VICTIMS = 10
-
-
-def print_data(console: Console, answer: msgspec.Struct, output: Output) -> None:
-    """Print a value as JSON or YAML."""
-    body = msgspec.json.encode(answer)
-    if output == "yaml":
-        text = yaml.safe_dump(decode(body), sort_keys=False)
-    else:
-        text = msgspec.json.format(body).decode() + "\n"
-    console.print(text, end="", markup=False, highlight=False)
 
 
 def print_outcome(console: Console, found: Outcome) -> None:
@@ -49,6 +36,43 @@ def print_outcome(console: Console, found: Outcome) -> None:
         console.print()
     for label, text in facts:
         _print_fact(console, label, text)
+
+
+def print_difference(console: Console, found: Difference) -> None:
+    """Print each group before and after, and what would be evicted."""
+    console.print(Text(f"before  {_headline(found.before)}"))
+    console.print(Text(f"after   {_headline(found.after)}", style="bold"))
+    console.print()
+    console.print(_difference_table(found), width=WIDTH, soft_wrap=False)
+    if found.after.single_pods:
+        console.print(_pod_table(found.after), width=WIDTH, soft_wrap=False)
+    for tree in found.after.trees:
+        for label, text in _reasons(tree):
+            _print_fact(console, label, text)
+    for label, text in _victims(found.after):
+        _print_fact(console, label, text)
+
+
+def _difference_table(found: Difference) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("GROUP", no_wrap=True)
+    table.add_column("BEFORE", overflow="fold")
+    table.add_column("AFTER", overflow="fold")
+    for one in group_differences(found.before, found.after):
+        group = one.after or one.before
+        if group is not None:
+            style = "bold" if one.is_change else "dim"
+            table.add_row(f"{'  ' * group.depth}{group.name}", _place(one.before), _place(one.after), style=style)
+    return table
+
+
+def _place(group: GroupOutcome | None) -> str:
+    """Return how much of a group is placed, and where."""
+    if group is None:
+        return "none"
+    where = [group.domain.value] if group.domain is not None else []
+    where += [nodes_text(group.nodes)] if group.nodes else []
+    return f"{_members(group)}{': ' if where else ''}{', '.join(where)}"
 
 
 def _headline(found: Outcome) -> str:
@@ -92,10 +116,8 @@ def _pod_table(found: Outcome) -> Table:
     return table
 
 
-def nodes_text(nodes: dict[str, int] | Sequence[str] | object) -> str:
+def nodes_text(nodes: Mapping[str, int]) -> str:
     """Return nodes with the number of pods on each, the first ones by name."""
-    if not isinstance(nodes, dict):
-        return ""
     named = [name if count == 1 else f"{name} x{count}" for name, count in list(nodes.items())[:MAX_NODES_NAMED]]
     more = len(nodes) - MAX_NODES_NAMED
     return ", ".join(named) + (f" and {more} more" if more > 0 else "")

@@ -2,8 +2,8 @@
 
 The submitted trees of a case have different priorities, and the pods of a group are alike. So the order of attempts
 does not depend on times, and a pod may take the place of another one of its group. Pods that preempt none have the
-lowest priority: above others, they would compete with these for the room of their victims. Owners are those of the seeded runs
-(``tests/e2e/owners/model.py``): their model says which pods they have, without the code of the command.
+lowest priority: above others, they would compete with these for the room of their victims. Owners are those of the
+seeded runs (``tests/e2e/owners/model.py``): their model says which pods they have, without the code of the command.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ CLASSES = {**RUNNING_CLASSES, **SUBMITTED_CLASSES, NEVER: 50}
 def priority_classes() -> Iterator[Plain]:
     """Yield the priority classes of all cases."""
     for name, value in CLASSES.items():
-        policy = {"preemptionPolicy": "Never"} if name == NEVER else {}
+        policy: Plain = {"preemptionPolicy": "Never"} if name == NEVER else {}
         yield _object("scheduling.k8s.io/v1", "PriorityClass", name, value=value, **policy)
 
 
@@ -73,7 +73,7 @@ def generate(seed: int) -> SimulatedCase:
     counts = rng.randint(1, 2), rng.randint(1, 3), rng.randint(1, 3)
     pool = NodePool(counts=counts, prefix=case.namespace, capacity=_capacity(cpus))
     case.nodes = [manifest(pool, place, now=CREATED) for place in pool.positions()]
-    free = {name: cpus for name in pool.names()}
+    free = dict.fromkeys(pool.names(), cpus)
     _run(case, rng, free)
     makers = [_gang, _gang, _tree, _workload, _owner, _owner, _pods, _deployment]
     classes = rng.sample([*SUBMITTED_CLASSES, NEVER], rng.randint(1, 3))
@@ -95,7 +95,7 @@ def _run(case: SimulatedCase, rng: Random, free: dict[str, int]) -> None:
         name, klass = f"r{number}", rng.choice(sorted(RUNNING_CLASSES))
         size = min(rng.choice((1, 1, 2, 3)), wanted)
         if size > 1:
-            mode = {rng.choice(("all", "single")): {}}
+            mode: Plain = {rng.choice(("all", "single")): {}}
             case.running.append(_pod_group(name, size, klass, disruptionMode=mode))
         for index in range(size):
             node = rng.choice(sorted(node for node, room in free.items() if room))
@@ -152,7 +152,7 @@ def _pods(case: SimulatedCase, rng: Random, name: str, klass: str) -> None:
 def _deployment(case: SimulatedCase, rng: Random, name: str, klass: str) -> None:
     """Add a Deployment whose pods form a basic group."""
     labels = {"app": name, GANG: "true"}
-    annotations = {f"scheduling.cpg.dev/required-topology": RACK} if rng.random() < 0.5 else {}
+    annotations = {"scheduling.cpg.dev/required-topology": RACK} if rng.random() < 0.5 else {}
     template = {"metadata": {"labels": labels}, "spec": {**_pod_spec(1, klass), "restartPolicy": "Always"}}
     spec = {"replicas": rng.randint(1, 4), "selector": {"matchLabels": {"app": name}}, "template": template}
     case.submitted.append(_object("apps/v1", "Deployment", name, annotations=annotations, spec=spec))
@@ -166,7 +166,7 @@ def _topology(rng: Random) -> Plain:
 def _workload_object(
     rng: Random, name: str, klass: str, replicas: int, sizes: dict[str, int], annotations: dict[str, str]
 ) -> Plain:
-    common = {"priorityClassName": klass}
+    common: Plain = {"priorityClassName": klass}
     if rng.random() < 0.3:
         common["disruptionMode"] = {"all": {}}
     leaves = [
@@ -215,7 +215,13 @@ def _pod_spec(cpu: int, klass: str) -> Plain:
 
 
 def _object(
-    api_version: str, kind: str, name: str, *, labels: Plain | None = None, annotations: Plain | None = None, **rest: Any
+    api_version: str,
+    kind: str,
+    name: str,
+    *,
+    labels: Plain | None = None,
+    annotations: Plain | None = None,
+    **rest: Any,
 ) -> Plain:
     meta = {"name": name, "labels": labels or {}, "annotations": annotations or {}}
     return {"apiVersion": api_version, "kind": kind, "metadata": meta, **rest}

@@ -1,15 +1,19 @@
 """One seeded case on a real API server: simulate predicts it, then it is submitted and the scheduler runs."""
 
 import asyncio
+import json
+import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 from random import Random
 from typing import Any
 
 from click.testing import CliRunner
 from tests.cli.analysis.simulated_cases import SimulatedCase
+from tests.e2e.owners.model import owner_path
 from tests.e2e.owners.simulated_controllers import Made, SimulatedControllers
 
 from cpg_api.core.pod import Pod
@@ -24,23 +28,31 @@ from cpg_client.connection import Connection
 Plain = dict[str, Any]
 Nodes = Counter[tuple[str, str]]
 """The pods of each group on each node; without a node, those that wait."""
+GROUPS = "/apis/scheduling.cpg.dev/v1alpha3"
 PATHS = {
     "Pod": "/api/v1/namespaces/{}/pods",
     "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
-    "Workload": "/apis/scheduling.cpg.dev/v1alpha3/namespaces/{}/workloads",
-    "PodGroup": "/apis/scheduling.cpg.dev/v1alpha3/namespaces/{}/podgroups",
-    "CompositePodGroup": "/apis/scheduling.cpg.dev/v1alpha3/namespaces/{}/compositepodgroups",
+    "ReplicaSet": "/apis/apps/v1/namespaces/{}/replicasets",
+    "Workload": f"{GROUPS}/namespaces/{{}}/workloads",
+    "PodGroup": f"{GROUPS}/namespaces/{{}}/podgroups",
+    "CompositePodGroup": f"{GROUPS}/namespaces/{{}}/compositepodgroups",
 }
-OWNERS = ("jobset.x-k8s.io/v1alpha2", "jobsets"), ("leaderworkerset.x-k8s.io/v1", "leaderworkersets")
 SECONDS_BETWEEN_POLLS = 0.2
-QUIET_SECONDS = 1.0
+QUIET_SECONDS = 0.8
+"""For this time nothing changes before further pods are created, or the case ends."""
 RULES = Integrations([SCHEDULER_NAME], DEFAULT_INTEGRATIONS)
+REPLICA_SET = re.compile(r"^replicaset\.(.+)-[a-z0-9]+\.pods$")
+"""The group of a ReplicaSet: only the Deployment controller knows the hash."""
+
+
+class DifferingRunError(AssertionError):
+    """What has happened is not what was predicted."""
 
 
 class SimulatedRun:
-    """A case, what is predicted for it, and what became of it."""
+    """A case, what is predicted for it, and what becomes of it."""
 
-    def __init__(self, connection: Connection, kubeconfig: str, case: SimulatedCase, patience: float) -> None:
+    def __init__(self, connection: Connection, kubeconfig: Path, case: SimulatedCase, patience: float) -> None:
         """Prepare nothing yet."""
         self.prediction: Plain = {}
         self._connection = connection
@@ -48,33 +60,150 @@ class SimulatedRun:
         self._case = case
         self._patience = patience
         self._controllers: list[SimulatedControllers] = []
+        self._bound: set[str] = set()
 
-    async def run(self, scheduler: AbstractContextManager[object]) -> list[str]:
-        """Play the case with a scheduler that starts once all is there; return the differences."""
+    async def run(self, scheduler: AbstractContextManager[object], folder: Path) -> None:
+        """Play the case with a scheduler that starts once all is there; raise if it does not do what was predicted."""
         await self._prepare()
-        self.prediction = self._simulate()
+        self.prediction = await asyncio.to_thread(self._simulate, folder)
         await self._submit()
-        await self._until(self._is_complete, "groups and pods")
+        await self._until(self._missing)
         with scheduler:
             await self._settle()
-        differences = list(self._differences(await self._pods()))
-        return differences
+
+    async def clean_up(self) -> None:
+        """Delete the case, pods at once."""
+        case = self._case
+        for owner, _ in case.owners:
+            await self._connection.delete(owner_path(owner, case.namespace), {"propagationPolicy": "Background"})
+        for kind in ("Deployment", "ReplicaSet", "Workload", "PodGroup", "CompositePodGroup"):
+            await self._connection.delete(self._path(kind), {"propagationPolicy": "Background"})
+        while await self._pods():
+            await self._connection.delete(self._path("Pod"), {"gracePeriodSeconds": 0})
+            await asyncio.sleep(SECONDS_BETWEEN_POLLS)
+        for node in case.nodes:
+            await self._connection.delete(f"/api/v1/nodes/{node['metadata']['name']}")
+
+    def _path(self, kind: str) -> str:
+        return PATHS[kind].format(self._case.namespace)
 
     async def _prepare(self) -> None:
         case = self._case
         await self._connection.post("/api/v1/namespaces", {"metadata": {"name": case.namespace}})
         await self._create([("/api/v1/nodes", node) for node in case.nodes])
-        await self._create([self._placed(one) for one in case.running if one["kind"] != "Pod"])
-        await self._create([self._placed(one) for one in case.running if one["kind"] == "Pod"])
+        for is_pod in (False, True):
+            running = [one for one in case.running if (one["kind"] == "Pod") == is_pod]
+            await self._create([(self._path(one["kind"]), one) for one in running])
 
-    def _simulate(self) -> Plain:
-        """Return what the command says of the live cluster."""
-        import tempfile  # noqa: PLC0415
-        return {}
+    def _simulate(self, folder: Path) -> Plain:
+        """Return what the command predicts for the live cluster."""
+        file = folder / "submitted.json"
+        items = [one.plain for one in self._case.documents()]
+        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+        arguments = ["simulate", "-f", str(file), "-n", self._case.namespace, "-o", "json"]
+        found = CliRunner().invoke(root, [*arguments, "--kubeconfig", str(self._kubeconfig)], catch_exceptions=False)
+        answer: Plain = decode(found.stdout)
+        return answer
 
-    def _placed(self, one: Plain) -> tuple[str, Plain]:
-        return PATHS[one["kind"]].format(self._case.namespace), one
+    async def _submit(self) -> None:
+        case = self._case
+        await self._create([(self._path(one["kind"]), one) for one in case.submitted])
+        for owner, template in case.owners:
+            rng = Random(case.seed)  # noqa: S311  # a case can be repeated
+            controllers = SimulatedControllers(self._connection, case.namespace, template, rng)
+            await controllers.create(owner)
+            await controllers.reconcile(self._is_bound)
+            self._controllers.append(controllers)
 
     async def _create(self, objects: list[tuple[str, Plain]]) -> None:
         outcome = await create_all(self._connection, iter(objects), in_flight=8)
         assert not outcome.failures, outcome.failures
+
+    def _is_bound(self, made: Made | None) -> bool:
+        return made is not None and made.uid in self._bound
+
+    async def _pods(self) -> list[Pod]:
+        body = await self._connection.get(self._path("Pod"))
+        pods = [decode(json.dumps(one), Pod) for one in decode(body)["items"]]
+        self._bound = {pod.metadata.uid for pod in pods if pod.spec.node_name}
+        return pods
+
+    async def _missing(self) -> list[str]:
+        """Return the groups and pods that are not there yet."""
+        wanted = {_normal(group["name"]) for tree in self.prediction["trees"] for group in tree["groups"]}
+        names = set[str]()
+        for kind in ("PodGroup", "CompositePodGroup"):
+            body = await self._connection.get(self._path(kind))
+            names |= {_normal(one["metadata"]["name"]) for one in decode(body)["items"]}
+        missing = sorted(wanted - names)
+        at_once = [
+            one["spec"].get("replicas", 1) for one in self._case.submitted if one["kind"] in {"Pod", "Deployment"}
+        ]
+        slots = [slot for owner, _ in self._case.owners for slot in owner.slots() if not slot.after]
+        running = sum(one["kind"] == "Pod" for one in self._case.running)
+        pods, expected = len(await self._pods()), running + sum(at_once) + len(slots)
+        return [*missing, *([f"{expected - pods} of {expected} pods"] if pods < expected else [])]
+
+    async def _settle(self) -> None:
+        """Wait until the scheduler has done what was predicted, and does no more."""
+        since, before = time.monotonic(), Nodes()
+
+        async def differences() -> list[str]:
+            nonlocal since, before
+            pods = await self._pods()
+            now = self._nodes_of(pods)
+            if now != before:
+                since, before = time.monotonic(), now
+            if time.monotonic() - since < QUIET_SECONDS:
+                return [*self._differences(pods), "not quiet yet"]
+            for controllers in self._controllers:
+                await controllers.reconcile(self._is_bound)
+            return list(self._differences(pods))
+
+        await self._until(differences)
+
+    async def _until(self, problems: Any) -> None:  # noqa: ANN401 - a coroutine function
+        deadline = time.monotonic() + self._patience
+        while found := await problems():
+            if time.monotonic() > deadline:
+                raise DifferingRunError("; ".join(found))
+            await asyncio.sleep(SECONDS_BETWEEN_POLLS)
+
+    def _nodes_of(self, pods: list[Pod]) -> Nodes:
+        running = {one["metadata"]["name"] for one in self._case.running}
+        submitted = [RULES.with_group(pod) for pod in pods if pod.metadata.name not in running]
+        return Nodes((_normal(membership(pod).group or "pods"), pod.spec.node_name) for pod in submitted)
+
+    def _predicted(self) -> Nodes:
+        found = Nodes()
+        for tree in self.prediction["trees"]:
+            for group in (one for one in tree["groups"] if one["kind"] == "PodGroup"):
+                name = _normal(group["name"])
+                found += Nodes({(name, node): count for node, count in group["nodes"].items()})
+                found += Nodes({(name, ""): group["total"] - group["placed"]})
+        return found + Nodes(("pods", pod["node"]) for pod in self.prediction["singlePods"])
+
+    def _differences(self, pods: list[Pod]) -> Iterator[str]:
+        """Yield what differs: pods by group, nodes where one tree preempts at most, and victims."""
+        victims = {name.partition("/")[2] for one in self.prediction["victims"] for name in one["pods"]}
+        running = {one["metadata"]["name"] for one in self._case.running if one["kind"] == "Pod"}
+        gone = running - {pod.metadata.name for pod in pods}
+        if gone != victims:
+            yield f"evicted {sorted(gone)}, predicted {sorted(victims)}"
+        actual, predicted = self._nodes_of(pods), self._predicted()
+        if len({one["preemptor"] for one in self.prediction["victims"]}) > 1:
+            actual, predicted = _without_nodes(actual), _without_nodes(predicted)
+        for place in sorted((actual - predicted) | (predicted - actual)):
+            yield f"{place}: {actual[place]} pods, predicted {predicted[place]}"
+
+
+def _without_nodes(nodes: Nodes) -> Nodes:
+    """Return how many pods of each group have nodes: where several trees preempt, any of them may choose first."""
+    found = Nodes()
+    for (group, node), count in nodes.items():
+        found[group, "placed" if node else ""] += count
+    return found
+
+
+def _normal(group: str) -> str:
+    return REPLICA_SET.sub(r"replicaset.\1", group)
