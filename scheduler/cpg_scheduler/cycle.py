@@ -149,7 +149,7 @@ class SchedulingLoop:
                 await self._sleep(0.0 if self._passes > before else GATHERING_SECONDS)
         while True:
             await self._inbox.wait_for_event()
-            await self._slices.run(self.handle_outcomes)
+            await self._slices.run(self._handle_outcomes)
 
     def _run_turn(self) -> float:
         """Run passes for one turn; return its seconds, or zero where there is nothing more to do."""
@@ -174,7 +174,7 @@ class SchedulingLoop:
 
     def run_pass(self) -> bool:
         """Run one pass; return whether there was anything to do. After a stall nothing is decided on old data."""
-        self.handle_outcomes()
+        self._handle_outcomes()
         if self._is_ending or self._stalls.is_stalled:
             return False
         now = self._clock()
@@ -205,7 +205,7 @@ class SchedulingLoop:
                 async with asyncio.timeout_at(until):
                     await self._inbox.wait_for_event()
                 # Each outcome may make room for the next eviction.
-                await self._slices.run(self.handle_outcomes)
+                await self._slices.run(self._handle_outcomes)
         self._inbox.clear()
 
     def _guard(self, key: UnitKey, act: Callable[[UnitKey], None]) -> None:
@@ -221,8 +221,7 @@ class SchedulingLoop:
 
     # 1. Outcomes.
 
-    def handle_outcomes(self) -> None:
-        """Handle the outcomes in the inbox, which may begin further evictions, and attempt no unit."""
+    def _handle_outcomes(self) -> None:
         for event in self._inbox.take():
             match event:
                 case BindSucceeded(batch=batch):

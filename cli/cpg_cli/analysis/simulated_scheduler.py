@@ -74,6 +74,7 @@ class SimulatedScheduler:
 
     def __init__(self, dump: Dump) -> None:
         """Start with the objects of a dump; nothing is decided yet."""
+        dump = replace(dump, options=replace(dump.options, detail=True, candidates=1))  # as messages need it
         self.cache = restored(dump)
         self.nodes: dict[str, str] = {}
         """The pods that were bound, by UID, in order, with their nodes."""
@@ -144,20 +145,21 @@ class SimulatedScheduler:
             self._now = max(self._now, wake)
 
     def _run_passes(self) -> None:
-        """Run passes and perform what they ask for, until there is nothing to do; all victims leave between passes."""
+        """Run passes and perform what they ask for, until there is nothing to do.
+
+        Each preemption evicts unit after unit, so there are passes between its units, as there are in a cluster.
+        """
         while True:
             while self._loop.run_pass():
                 pass
             if not (self._batches or self._instructions):
                 return
-            while self._batches or self._instructions:
-                batches, self._batches = self._batches, []
-                instructions, self._instructions = self._instructions, []
-                for batch in batches:
-                    self._bind(batch)
-                for instruction in instructions:
-                    self._perform(instruction)
-                self._loop.handle_outcomes()
+            batches, self._batches = self._batches, []
+            instructions, self._instructions = self._instructions, []
+            for batch in batches:
+                self._bind(batch)
+            for instruction in instructions:
+                self._perform(instruction)
 
     def _clock(self) -> float:
         return self._now

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
 from cpg_api.core.priorityclass import PriorityClass
 from cpg_api.integrations.registry import DEFAULT_INTEGRATIONS, Integrations
@@ -12,20 +14,31 @@ from cpg_api.scheduling.names import SCHEDULER_NAME
 from cpg_cli.cluster.admission import admit_pod, priority_classes
 from cpg_cli.cluster.api_server import ApiServer
 from cpg_cli.cluster.documents import Document, parse_documents
+from cpg_cli.cluster.kinds import RESOURCES
 from cpg_cli.cluster.listing import Report, list_objects
 from cpg_cli.cluster.manifests import read_manifests
 from cpg_cli.cluster.objects import ClusterObjects
-from cpg_cli.failures import usage_error
-from cpg_scheduler.debug.dump import GZIP, Dump, UnreadableDumpError, read_dump
+from cpg_cli.failures import CommandError, ExitCode, usage_error
+from cpg_client.flavours import CRD
+from cpg_scheduler.debug.dump import GZIP, Dump, GroupsOfFlavour, UnreadableDumpError, read_dump
 
 LIVE = "live"
 
 
-def read_cluster(source: str, server: ApiServer, *, now: float, report: Report, scheduler_name: str = "") -> Dump:
+class ReadCluster(NamedTuple):
+    """A cluster, and what is not known of it."""
+
+    dump: Dump
+    missing: tuple[str, ...] = ()
+
+
+def read_cluster(
+    source: str, server: ApiServer, *, now: float, report: Report, scheduler_name: str = ""
+) -> ReadCluster:
     """Return a cluster: ``live``, a dump, or a file with its nodes and perhaps more."""
     name = scheduler_name or SCHEDULER_NAME
     if source == LIVE:
-        return live_cluster(server, scheduler_name=name, now=now, report=report)
+        return _with_our_groups(live_cluster(server, scheduler_name=name, now=now, report=report))
     try:
         data = Path(source).read_bytes()
     except OSError as error:
@@ -33,14 +46,29 @@ def read_cluster(source: str, server: ApiServer, *, now: float, report: Report, 
         raise usage_error(f"{source}: {error.strerror}", hint) from error
     if data.startswith(GZIP) or b'"schedulerName"' in data[:100]:
         found = parse_dump(source, data)
-        return replace(found, scheduler_name=scheduler_name or found.scheduler_name)
-    return cluster_from_manifests(source, data, scheduler_name=name, now=now)
+        return ReadCluster(replace(found, scheduler_name=scheduler_name or found.scheduler_name))
+    return ReadCluster(cluster_from_manifests(source, data, scheduler_name=name, now=now))
 
 
-def live_cluster(server: ApiServer, *, scheduler_name: str, now: float, report: Report) -> Dump:
-    """Return the cluster as the user sees it."""
+def live_cluster(server: ApiServer, *, scheduler_name: str, now: float, report: Report) -> ReadCluster:
+    """Return the cluster as the user sees it; raise if that is not enough to decide on."""
     integrations = Integrations([scheduler_name], DEFAULT_INTEGRATIONS)
-    return list_objects(server, integrations=integrations, report=report).to_dump(scheduler_name, taken=now)
+    found = list_objects(server, integrations=integrations, report=report)
+    for kind in (Node, Pod):
+        if (plural := RESOURCES[kind].plural) in found.unread:
+            hint = "ask an administrator for a dump (`kubectl cpg dump`), and choose --cluster FILE"
+            raise CommandError(f"you may not list all {plural}", code=ExitCode.FORBIDDEN, hint=hint)
+    missing = [f"you may not list {plural}: the answer is without them" for plural in found.unread]
+    return ReadCluster(found.to_dump(scheduler_name, taken=now), (*missing, *found.refused))
+
+
+def _with_our_groups(found: ReadCluster) -> ReadCluster:
+    """Return a cluster that serves our groups, as if kube-cpg were installed."""
+    if CRD in found.dump.groups:
+        return found
+    note = "the cluster does not serve the groups of kube-cpg: the answer is as if it were installed"
+    groups = {**found.dump.groups, CRD: GroupsOfFlavour()}
+    return ReadCluster(replace(found.dump, groups=groups), (*found.missing, note))
 
 
 def read_dump_file(file: str) -> Dump:

@@ -33,7 +33,9 @@ def command(cluster: ClusterOptions, file: str, scheduler_name: str) -> None:
     read are left out.
     """
     with progress_of(OutputOptions()) as report:
-        found = live_cluster(ApiServer(cluster), scheduler_name=scheduler_name, now=time.time(), report=report)
+        found, missing = live_cluster(ApiServer(cluster), scheduler_name=scheduler_name, now=time.time(), report=report)
+    for problem in missing:
+        click.echo(f"warning: {problem}", err=True)
     if file == "-":
         for piece in encoded(found):
             sys.stdout.buffer.write(piece)

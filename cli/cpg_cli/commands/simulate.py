@@ -70,13 +70,13 @@ def command(
     namespace = cluster.namespace or (server.namespace if source == LIVE else "default")
     submitted = read_manifests(documents, namespace=namespace, created=timestamp(now))
     with progress_of(how) as report:
-        base = read_cluster(source, server, now=now, report=report, scheduler_name=scheduler_name)
+        base, missing = read_cluster(source, server, now=now, report=report, scheduler_name=scheduler_name)
     found = simulate(base, submitted)
     units = found.units()
     if not units:
         hint = f"set schedulerName: {base.scheduler_name} in the pod templates"
         raise usage_error(f"no group, and no pod with schedulerName {base.scheduler_name} in the files", hint)
-    outcome = outcome_of(found.scheduler, units, notes=found.notes, ignored=found.ignored)
+    outcome = outcome_of(found.scheduler, units, notes=(*missing, *found.notes), ignored=found.ignored)
     if how.output in {"json", "yaml"}:
         print_document(how, outcome)
     else:

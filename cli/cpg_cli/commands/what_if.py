@@ -79,7 +79,7 @@ def command(cluster: ClusterOptions, target: str, *, how: OutputOptions, **chose
     """
     server = ApiServer(cluster)
     with progress_of(how) as report:
-        base = read_cluster(chosen["source"], server, now=time.time(), report=report)
+        base, missing = read_cluster(chosen["source"], server, now=time.time(), report=report)
     namespace = cluster.namespace or (server.namespace if chosen["source"] == LIVE else "default")
     before = SimulatedScheduler(base)
     unit = unit_of(before.cache, namespace, target) if target else None
@@ -89,7 +89,7 @@ def command(cluster: ClusterOptions, target: str, *, how: OutputOptions, **chose
     after = SimulatedScheduler(changed)
     units = [unit] if unit is not None else list(dict.fromkeys([*waiting, *pending_units(after.cache)]))
     after.settle()
-    found = difference_of(outcome_of(before, units), outcome_of(after, units))
+    found = difference_of(outcome_of(before, units), outcome_of(after, units, notes=missing))
     _show(found, how)
     return ExitCode.FINE if found.after.fits else ExitCode.NEGATIVE
 

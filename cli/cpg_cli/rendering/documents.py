@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 import msgspec
+import yaml
 
 from cpg_cli.options import OutputOptions
 
@@ -33,8 +34,16 @@ def print_line(how: OutputOptions, answer: object, text: str) -> None:
 def print_document(how: OutputOptions, answer: Any) -> None:  # noqa: ANN401 - any value that msgspec encodes
     """Print an answer as ``-o json`` or ``-o yaml`` asks."""
     if how.output == "yaml":
-        import yaml  # noqa: PLC0415 - takes longer than many a command
-
-        click.echo(yaml.safe_dump(msgspec.json.decode(msgspec.json.encode(answer)), sort_keys=False), nl=False)
+        click.echo(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), nl=False)
     else:
-        click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
+        click.echo(msgspec.json.format(msgspec.json.encode(plain)))
+
+
+def print_line(how: OutputOptions, answer: object, text: str) -> None:
+    """Write one of several answers: as a line of JSON, a document of YAML, or the text."""
+    if how.output == "json":
+        click.echo(msgspec.json.encode(answer))
+    elif how.output == "yaml":
+        click.echo(yaml.safe_dump(msgspec.to_builtins(answer), sort_keys=False, explicit_start=True), nl=False)
+    else:
+        click.echo(text)

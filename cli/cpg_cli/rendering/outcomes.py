@@ -44,18 +44,16 @@ def print_difference(console: Console, found: Difference) -> None:
     console.print(Text(f"after   {_headline(found.after)}", style="bold"))
     console.print()
     console.print(_difference_table(found), width=WIDTH, soft_wrap=False)
-    if found.after.single_pods:
-        console.print(_pod_table(found.after), width=WIDTH, soft_wrap=False)
     for tree in found.after.trees:
         for label, text in _reasons(tree):
             _print_fact(console, label, text)
-    for label, text in _victims(found.after):
+    for label, text in (*_victims(found.after), *(("NOTE", note) for note in found.after.notes)):
         _print_fact(console, label, text)
 
 
 def _difference_table(found: Difference) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    table.add_column("GROUP", no_wrap=True)
+    table.add_column("GROUP" if found.after.trees else "POD", no_wrap=True)
     table.add_column("BEFORE", overflow="fold")
     table.add_column("AFTER", overflow="fold")
     for one in group_differences(found.before, found.after):
@@ -63,6 +61,10 @@ def _difference_table(found: Difference) -> Table:
         if group is not None:
             style = "bold" if one.is_change else "dim"
             table.add_row(f"{'  ' * group.depth}{group.name}", _place(one.before), _place(one.after), style=style)
+    before = {pod.name: pod.node for pod in found.before.single_pods}
+    for pod in found.after.single_pods:
+        old, style = before.get(pod.name, ""), "dim" if before.get(pod.name) == pod.node else "bold"
+        table.add_row(pod.name, old or "none", pod.node or f"none: {pod.message}", style=style)
     return table
 
 

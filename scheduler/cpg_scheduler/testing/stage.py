@@ -176,7 +176,7 @@ class Stage:
     def report(self, outcome: object) -> None:
         """Let the loop handle an outcome."""
         self.inbox.put(outcome)
-        self.loop.handle_outcomes()
+        self.loop._handle_outcomes()  # noqa: SLF001 - without a pass
 
     def recover(self) -> None:
         """Let the scheduler begin to lead."""

@@ -6,6 +6,7 @@ import pytest
 from tests.cli.analysis.simulated_cases import CREATED, SimulatedCase, generate
 
 from cpg_api.core.pod import Pod
+from cpg_cli.analysis.simulated_scheduler import UNITS_IN_FLIGHT
 from cpg_cli.analysis.simulation import SimulatedCluster, simulate
 from cpg_cli.cluster.manifests import read_manifests
 from cpg_cli.cluster.sources import existing_cluster
@@ -23,13 +24,31 @@ def simulated(case: SimulatedCase) -> tuple[Dump, SimulatedCluster]:
 
 def on_stage(base: Dump, found: SimulatedCluster) -> Stage:
     """Let the scheduler of the stage meet the same objects: those of the cluster first, then all others at once."""
-    stage = Stage(*base.nodes, *base.priority_classes, flavours=[CRD])
+    stage = Stage(*base.nodes, *base.priority_classes, flavours=[CRD], units_in_flight=UNITS_IN_FLIGHT)
     stage.put(*base.groups[CRD].pod_groups, *base.pods)
     stage.settle()
     stage.put(*(change.after for change in found.groups), *found.pods)
     for _ in range(20):
-        stage.settle(10.0)
+        stage.now += 10.0
+        while stage.run_passes() or stage.binder.batches or not stage.executor.is_idle:
+            stage.complete_binds()
+            evict_in_turn(stage)
     return stage
+
+
+def evict_in_turn(stage: Stage) -> None:
+    """Perform what the preemption machine asks for now: the next unit of each plan, and not yet those after it."""
+    executor = stage.executor
+    units, executor.units = executor.units, []
+    preparing, executor.preparing = executor.preparing, []
+    stage.evict()
+    for unit in units:
+        stage.evict_unit(unit)
+    later, executor.units = executor.units, []
+    executor.preparing = preparing
+    for job in list(preparing):
+        stage.prepare(job)
+    executor.units += later
 
 
 @pytest.mark.parametrize("seed", SEEDS)

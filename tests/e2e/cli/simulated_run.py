@@ -59,6 +59,8 @@ class SimulatedRun:
         self._kubeconfig = kubeconfig
         self._case = case
         self._patience = patience
+        self.compares_nodes = True
+        """Whether the order of all attempts and groups is known, so that nodes have to be the same."""
         self._controllers: list[SimulatedControllers] = []
         self._bound: set[str] = set()
 
@@ -66,8 +68,11 @@ class SimulatedRun:
         """Play the case with a scheduler that starts once all is there; raise if it does not do what was predicted."""
         await self._prepare()
         self.prediction = await asyncio.to_thread(self._simulate, folder)
+        await asyncio.sleep(1.0 - time.time() % 1.0)  # so that the groups of a tree are created in the same second
         await self._submit()
         await self._until(self._missing)
+        preemptors = {one["preemptor"] for one in self.prediction["victims"]}
+        self.compares_nodes = len(preemptors) <= 1 and await self._is_ordered()
         with scheduler:
             await self._settle()
 
@@ -128,14 +133,24 @@ class SimulatedRun:
         self._bound = {pod.metadata.uid for pod in pods if pod.spec.node_name}
         return pods
 
+    async def _groups(self) -> dict[str, str]:
+        """Return when each group was created."""
+        found = dict[str, str]()
+        for kind in ("PodGroup", "CompositePodGroup"):
+            metas = (one["metadata"] for one in decode(await self._connection.get(self._path(kind)))["items"])
+            found |= {_normal(meta["name"]): meta["creationTimestamp"] for meta in metas}
+        return found
+
+    async def _is_ordered(self) -> bool:
+        """Return whether the groups of each tree are created in the order of their names, or in the same second."""
+        created = await self._groups()
+        trees = [sorted(_normal(group["name"]) for group in tree["groups"]) for tree in self.prediction["trees"]]
+        return all(names == sorted(names, key=lambda name: (created[name], name)) for names in trees)
+
     async def _missing(self) -> list[str]:
         """Return the groups and pods that are not there yet."""
         wanted = {_normal(group["name"]) for tree in self.prediction["trees"] for group in tree["groups"]}
-        names = set[str]()
-        for kind in ("PodGroup", "CompositePodGroup"):
-            body = await self._connection.get(self._path(kind))
-            names |= {_normal(one["metadata"]["name"]) for one in decode(body)["items"]}
-        missing = sorted(wanted - names)
+        missing = sorted(wanted - (await self._groups()).keys())
         at_once = [
             one["spec"].get("replicas", 1) for one in self._case.submitted if one["kind"] in {"Pod", "Deployment"}
         ]
@@ -184,21 +199,21 @@ class SimulatedRun:
         return found + Nodes(("pods", pod["node"]) for pod in self.prediction["singlePods"])
 
     def _differences(self, pods: list[Pod]) -> Iterator[str]:
-        """Yield what differs: pods by group, nodes where one tree preempts at most, and victims."""
+        """Yield what differs: pods by group, their nodes where the order is known, and victims."""
         victims = {name.partition("/")[2] for one in self.prediction["victims"] for name in one["pods"]}
         running = {one["metadata"]["name"] for one in self._case.running if one["kind"] == "Pod"}
         gone = running - {pod.metadata.name for pod in pods}
         if gone != victims:
             yield f"evicted {sorted(gone)}, predicted {sorted(victims)}"
         actual, predicted = self._nodes_of(pods), self._predicted()
-        if len({one["preemptor"] for one in self.prediction["victims"]}) > 1:
+        if not self.compares_nodes:
             actual, predicted = _without_nodes(actual), _without_nodes(predicted)
         for place in sorted((actual - predicted) | (predicted - actual)):
             yield f"{place}: {actual[place]} pods, predicted {predicted[place]}"
 
 
 def _without_nodes(nodes: Nodes) -> Nodes:
-    """Return how many pods of each group have nodes: where several trees preempt, any of them may choose first."""
+    """Return how many pods of each group have nodes."""
     found = Nodes()
     for (group, node), count in nodes.items():
         found[group, "placed" if node else ""] += count

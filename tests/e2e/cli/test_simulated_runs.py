@@ -5,6 +5,8 @@ a result file. The scheduler starts once all objects of a case are there, so tha
 """
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -12,13 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import result_files
+from click.testing import CliRunner
 from tests.cli.analysis.simulated_cases import generate, priority_classes
-from tests.e2e.cli.simulated_run import DifferingRunError, SimulatedRun
+from tests.e2e.cli.simulated_run import GROUPS, DifferingRunError, SimulatedRun
 
+from cpg_cli.root import root
 from cpg_client.connection import Connection
 from cpg_lab.charts import ChartRelease
 from cpg_lab.clusters import Cluster
 from cpg_lab.deployments import Deployments
+from cpg_lab.nodes import NodePool
 from cpg_lab.specs import ClusterSpec
 
 if TYPE_CHECKING:
@@ -28,6 +33,7 @@ pytestmark = pytest.mark.e2e
 
 RUNS = int(os.environ.get("SIMULATE_RUNS", "4"))
 FIRST_SEED = int(os.environ.get("SIMULATE_SEED", "1"))
+SEEDS = [int(one) for one in os.environ.get("SIMULATE_SEEDS", "").split()] or range(FIRST_SEED, FIRST_SEED + RUNS)
 RESULTS = os.environ.get("SIMULATE_RESULTS", "")
 """The folder for the result file; empty if the results are not kept."""
 PATIENCE = float(os.environ.get("SIMULATE_PATIENCE", "30"))
@@ -81,10 +87,10 @@ async def test_the_scheduler_does_what_simulate_predicts(
 ) -> None:
     """The same pods of each group on the same nodes, and the same victims."""
     began, measured, load = time.monotonic(), result_files.measured_code(), result_files.load_average()
-    failures, fitting, evicting = dict[int, str](), 0, 0
+    failures, fitting, evicting, by_node = dict[int, str](), 0, 0, 0
     for one in priority_classes():
         await connection.post("/apis/scheduling.k8s.io/v1/priorityclasses", one)
-    for seed in range(FIRST_SEED, FIRST_SEED + RUNS):
+    for seed in SEEDS:
         folder = tmp_path / str(seed)
         folder.mkdir()
         run = SimulatedRun(connection, cluster.kubeconfig, generate(seed), PATIENCE)
@@ -95,12 +101,14 @@ async def test_the_scheduler_does_what_simulate_predicts(
         await run.clean_up()
         fitting += bool(run.prediction.get("fits"))
         evicting += bool(run.prediction.get("victims"))
+        by_node += run.compares_nodes
     figures: dict[str, Any] = {
-        "runs": RUNS,
-        "first_seed": FIRST_SEED,
-        "equal": RUNS - len(failures),
+        "runs": len(SEEDS),
+        "first_seed": SEEDS[0],
+        "equal": len(SEEDS) - len(failures),
         "predicted_to_fit": fitting,
         "predicted_to_evict": evicting,
+        "compared_by_node": by_node,
         "seconds": round(time.monotonic() - began, 1),
         "load_before": load,
         "load_after": result_files.load_average(),
@@ -109,3 +117,38 @@ async def test_the_scheduler_does_what_simulate_predicts(
     if RESULTS:
         result_files.write_result("simulate", figures, measured=measured)
     assert not failures, failures
+
+
+def _cpg(cluster: Cluster, *arguments: str) -> tuple[int, str]:
+    """Run a command as a user does; return its exit code and all that it writes."""
+    program = Path(sys.executable).with_name("kubectl-cpg")
+    done = subprocess.run(  # noqa: S603 - ours
+        [program, *arguments, "--kubeconfig", cluster.kubeconfig],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+async def test_a_live_cluster_is_dumped_and_changed(cluster: Cluster, connection: Connection, tmp_path: Path) -> None:
+    """A gang that waits is replayed from a dump, and fits with a further node; without rights nothing is guessed."""
+    cluster.add_nodes(NodePool.parse("1 rack x 2 nodes, cpu=2, name=dumped, label example.com/pool=dumped"))
+    await connection.post("/api/v1/namespaces", {"metadata": {"name": "dumped"}})
+    spec = {"schedulingPolicy": {"gang": {"minCount": 3}}}
+    await connection.post(f"{GROUPS}/namespaces/dumped/podgroups", {"metadata": {"name": "gang"}, "spec": spec})
+    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "2"}}}
+    selector = {"nodeSelector": {"example.com/pool": "dumped"}}
+    for name in "abc":
+        meta = {"name": name, "labels": {"scheduling.cpg.dev/pod-group": "gang"}}
+        pod = {"schedulerName": "cpg-scheduler", "containers": [container], **selector}
+        await connection.post("/api/v1/namespaces/dumped/pods", {"metadata": meta, "spec": pod})
+    file = str(tmp_path / "dump.json.gz")
+    code, text = _cpg(cluster, "dump", "-o", file)
+    assert (code, "3 pods" in text) == (0, True), text
+    replayed = CliRunner().invoke(root, ["replay", file, "gang", "-n", "dumped"])
+    assert "room for 2 of 3 pods" in replayed.stdout
+    code, text = _cpg(cluster, "what-if", "gang", "-n", "dumped", "--add-nodes", "1 x pool=dumped,cpu=2")
+    assert (code, "3 of 3 pods: added-1-1, dumped-1-1, dumped-1-2" in text) == (0, True), text
+    code, text = _cpg(cluster, "what-if", "gang", "-n", "dumped", "--cordon", "dumped-1-1", "--as", "alice")
+    assert (code, "you may not list all nodes" in text) == (3, True), text

@@ -45,7 +45,7 @@ def job_set(owner: Plain, observed: Observed) -> Iterator[Plain]:
         number += len(jobs)
         is_due = all(_has_reached(observed, earlier.get(one, []), status) for one, status in waits)
         if waits:
-            observed.note(_waiting_note(name, role["name"], waits, is_due=is_due))
+            observed.note(_waiting_note(name, role["name"], waits))
         if is_due:
             yield from jobs
         earlier[role["name"]] = [key_of(job) for job in jobs]
@@ -57,10 +57,9 @@ def _has_reached(observed: Observed, jobs: list[ObjectKey], status: str) -> bool
     return not [job for job in jobs if not reached(job)]
 
 
-def _waiting_note(name: str, role: str, waits: list[tuple[str, str]], *, is_due: bool) -> str:
+def _waiting_note(name: str, role: str, waits: list[tuple[str, str]]) -> str:
     after = " and ".join(f"{one} {'has completed' if status == COMPLETE else 'runs'}" for one, status in waits)
-    tail = "simulated as if they had" if is_due and any(status == COMPLETE for _, status in waits) else ""
-    return f"JobSet {name}: the Jobs of {role} are created once {after}" + (f"; {tail}" if tail else "")
+    return f"JobSet {name}: the Jobs of {role} are created once {after}; pods run or complete here once they have nodes"
 
 
 def _job(owner: Plain, role: Plain, index: int, number: int, total: int, observed: Observed) -> Plain:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from cpg_api.integrations.deployment import HASH
 from cpg_api.integrations.job import COMPLETION_INDEX, INDEXED
 from cpg_api.integrations.jobset import EXCLUSIVE_TOPOLOGY, NODE_SELECTOR
 from cpg_api.integrations.statefulset import PARALLEL
@@ -24,7 +25,7 @@ from cpg_cli.analysis.controllers.objects import (
 )
 
 JOB_KEY, JOBSET_PRIORITY = "jobset.sigs.k8s.io/job-key", "jobset.sigs.k8s.io/priority"
-TEMPLATE_HASH = "pod-template-hash"
+POD_NAME = "statefulset.kubernetes.io/pod-name"
 
 
 def job(owner: Plain, observed: Observed) -> Iterator[Plain]:
@@ -71,7 +72,7 @@ def deployment(owner: Plain, _: Observed) -> Iterator[Plain]:
     """Yield the ReplicaSet of the present template."""
     spec, name = owner["spec"], owner["metadata"]["name"]
     suffix = digest(name, 10)
-    labels = {TEMPLATE_HASH: suffix}
+    labels = {HASH: suffix}
     template = with_labels(spec.get("template"), labels)
     yield controlled(
         owner,
@@ -97,7 +98,7 @@ def stateful_set(owner: Plain, observed: Observed) -> Iterator[Plain]:
     is_parallel = spec.get("podManagementPolicy") == PARALLEL
     for number in range(start, start + count(spec, "replicas")):
         name = f"{meta['name']}-{number}"
-        labels = {"statefulset.kubernetes.io/pod-name": name, "apps.kubernetes.io/pod-index": str(number)}
+        labels = {POD_NAME: name, "apps.kubernetes.io/pod-index": str(number)}
         claims = {one["metadata"]["name"]: one for one in items(spec, "volumeClaimTemplates")}
         yield from (_claim(owner, claim, f"{key}-{name}") for key, claim in claims.items())
         volumes = [one for one in items(spec, "template", "spec", "volumes") if one.get("name") not in claims]

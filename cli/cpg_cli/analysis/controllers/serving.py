@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from cpg_api.integrations import disaggregatedset
 from cpg_api.integrations import leaderworkerset as rules
+from cpg_cli.analysis.controllers.core import POD_NAME
 from cpg_cli.analysis.controllers.objects import (
     POD,
     ObjectKey,
@@ -23,7 +24,7 @@ from cpg_cli.analysis.controllers.objects import (
 
 DOMAIN = "leaderworkerset.sigs.k8s.io"
 WORKER_INDEX, GROUP_KEY, SUBGROUP_KEY = f"{DOMAIN}/worker-index", f"{DOMAIN}/group-key", f"{DOMAIN}/subgroup-key"
-SIZE, REPLICAS = f"{DOMAIN}/size", f"{DOMAIN}/replicas"
+SIZE = f"{DOMAIN}/size"
 
 
 def leader_worker_set(owner: Plain, observed: Observed) -> Iterator[Plain]:
@@ -55,7 +56,9 @@ def _pod(owner: Plain, index: int, worker: int, observed: Observed) -> Plain:
     pods = template.get("workerTemplate")
     if worker == 0:
         pods = template.get("leaderTemplate") or pods
+    name = leader if worker == 0 else f"{leader}-{worker}"
     labels = {
+        POD_NAME: name,
         rules.NAME: meta["name"],
         rules.INDEX: str(index),
         WORKER_INDEX: str(worker),
@@ -69,7 +72,6 @@ def _pod(owner: Plain, index: int, worker: int, observed: Observed) -> Plain:
         labels[SUBGROUP_KEY] = digest(f"{namespace}/{leader}/{subgroup}", 40)
     stateful_set = controlled(owner, "apps/v1", "StatefulSet", meta["name"] if worker == 0 else leader, spec={})
     annotations = {SIZE: str(count(template, "size")), **topologies}
-    name = leader if worker == 0 else f"{leader}-{worker}"
     pod = pod_from(stateful_set, pods, name, labels={**labels, **roles}, annotations=annotations)
     pod["spec"].update(_placement(pod, ObjectKey(POD, namespace, leader), worker, observed))
     return pod
@@ -95,15 +97,15 @@ def _placement(pod: Plain, leader: ObjectKey, worker: int, observed: Observed) -
     """Return what exclusive domains change in the spec of a pod: the leader chooses, and workers follow it."""
     spec, labels, annotations = pod["spec"], labels_of(pod), annotations_of(pod)
     topology, narrower = (annotations.get(key) for key in rules.TOPOLOGIES)
-    rules_ = []
+    exclusive = []
     change: Plain = {}
     if topology and worker == 0:
-        rules_.append((topology, GROUP_KEY, labels[GROUP_KEY]))
+        exclusive.append((topology, GROUP_KEY, labels[GROUP_KEY]))
     elif topology:
         change = with_domain(spec, topology, observed.node_label(leader, topology) or "")
     if narrower and SUBGROUP_KEY in labels:
-        rules_.append((narrower, SUBGROUP_KEY, labels[SUBGROUP_KEY]))
-    return {**change, **exclusive_affinity(spec, rules_)} if rules_ else change
+        exclusive.append((narrower, SUBGROUP_KEY, labels[SUBGROUP_KEY]))
+    return {**change, **exclusive_affinity(spec, exclusive)} if exclusive else change
 
 
 def disaggregated_set(owner: Plain, _: Observed) -> Iterator[Plain]:
