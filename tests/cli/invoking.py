@@ -29,9 +29,3 @@ class CommandRunner:
         code = run()
         out, err = self._capsys.readouterr()
         return CommandResult(code, "".join(f"{line.rstrip()}\n" for line in out.splitlines()), err)
-
-
-@pytest.fixture
-def kubectl_cpg(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandRunner:
-    """Return what runs a command."""
-    return CommandRunner(monkeypatch, capsys)

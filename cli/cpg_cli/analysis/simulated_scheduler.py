@@ -133,7 +133,9 @@ class SimulatedScheduler:
         return found.metadata.labels if found is not None else None
 
     def settle(self) -> None:
-        """Schedule until nothing changes, also at the end of the backoffs."""
+        """Schedule until nothing changes, also at the end of the backoffs. Terminating pods end meanwhile."""
+        self._run_passes()
+        self.put(*(ObjectChange(pod, None) for pod in list(self.cache.pods.values()) if pod.is_terminating))
         idle = 0
         while idle < IDLE_WAKE_UPS:
             before = len(self.nodes), len(self.evicted)

@@ -94,6 +94,8 @@ class _Simulation:
             self._scheduler.put(*changes)
             self._scheduler.settle()
             changes = []
+        else:
+            self._notes[f"pods that are created after {MAX_ROUNDS} rounds are not simulated"] = None
         notes = (*self._notes, *self._controllers.notes, *self._operator.notes)
         ignored = tuple(self._controllers.ignored)
         return SimulatedCluster(self._scheduler, tuple(self._pods), tuple(self._groups), notes, ignored)

@@ -59,7 +59,7 @@ def _tolerations(spec: PodSpec) -> tuple[Toleration, ...]:
 
 
 def _with_defaults(container: Container, spec: PodSpec) -> Container:
-    """Return a container that requests what it is limited to, and whose ports are the node's with its network."""
+    """Return a container with its limits as requests, and with the ports of the node in the network of the node."""
     limits, requests = container.resources.limits, container.resources.requests
     resources = replace(container.resources, requests={**(limits or {}), **(requests or {})} or None)
     ports = container.ports

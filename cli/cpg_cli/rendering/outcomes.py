@@ -16,6 +16,7 @@ LABEL_WIDTH = 12
 MAX_NODES_NAMED = 6
 MAX_PODS_NAMED = 3
 MAX_VICTIMS = 10
+MAX_SINGLE_PODS = 20
 
 
 def print_outcome(console: Console, found: Outcome) -> None:
@@ -113,8 +114,11 @@ def _pod_table(found: Outcome) -> Table:
     table.add_column("POD", no_wrap=True)
     table.add_column("NODE", no_wrap=True)
     table.add_column("WHY", overflow="fold")
-    for pod in found.single_pods:
+    waiting_first = sorted(found.single_pods, key=lambda pod: bool(pod.node))
+    for pod in waiting_first[:MAX_SINGLE_PODS]:
         table.add_row(pod.name, pod.node or Text("none", style="yellow"), pod.message)
+    if len(waiting_first) > MAX_SINGLE_PODS:
+        table.add_row(f"and {len(waiting_first) - MAX_SINGLE_PODS} more", "", "")
     return table
 
 

@@ -150,7 +150,7 @@ def _pods(case: SimulatedCase, rng: Random, name: str, klass: str) -> None:
 
 
 def _deployment(case: SimulatedCase, rng: Random, name: str, klass: str) -> None:
-    """Add a Deployment whose pods form a basic group."""
+    """Add a Deployment; its pods form a basic group."""
     labels = {"app": name, GANG: "true"}
     annotations = {"scheduling.cpg.dev/required-topology": RACK} if rng.random() < 0.5 else {}
     template = {"metadata": {"labels": labels}, "spec": {**_pod_spec(1, klass), "restartPolicy": "Always"}}

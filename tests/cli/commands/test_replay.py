@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 from tests.cli.golden_files import assert_golden
-from tests.cli.invoking import CommandRunner, kubectl_cpg
+from tests.cli.invoking import CommandRunner
 
 from cpg_api.decoding import decode
 from cpg_cli.cluster.sources import cluster_from_manifests
 from cpg_scheduler.debug.dump import encoded
 from cpg_scheduler.debug.replay import replay
 
-__all__ = ["kubectl_cpg"]
 CLUSTER = Path(__file__).parents[1] / "clusters" / "small.yaml"
 
 

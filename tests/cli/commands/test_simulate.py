@@ -1,15 +1,15 @@
 """``simulate`` over the examples and over files that are wrong, without a cluster."""
 
 import io
+import json
 from pathlib import Path
 
 import pytest
 from tests.cli.golden_files import assert_golden
-from tests.cli.invoking import CommandRunner, kubectl_cpg
+from tests.cli.invoking import CommandRunner
 
 from cpg_api.decoding import decode
 
-__all__ = ["kubectl_cpg"]
 ROOT = Path(__file__).parents[3]
 NODES = str(ROOT / "examples" / "nodes.yaml")
 EXAMPLES = sorted(folder.name for folder in (ROOT / "examples").iterdir() if folder.is_dir())
@@ -229,3 +229,26 @@ def test_built_in_groups_are_simulated(kubectl_cpg: CommandRunner, files: Path) 
     pods = [pod % (name, OURS, "1") for name in "ab"]
     answer = decode(kubectl_cpg("simulate", "-f", _write(files, gang, *pods), "--cluster", NODES, "-o", "json").out)
     assert [(tree["flavour"], tree["placedPods"]) for tree in answer["trees"]] == [("native", 2)]
+
+
+def test_many_pods_are_counted(kubectl_cpg: CommandRunner, files: Path) -> None:
+    """The pods of a Deployment in no group: those that wait come first."""
+    container = {"name": "c", "resources": {"requests": {"cpu": "60"}}}
+    spec = {"replicas": 30, "template": {"spec": {"schedulerName": OURS, "containers": [container]}}}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec}
+    found = kubectl_cpg("simulate", "-f", _write(files, json.dumps(deployment)), "--cluster", NODES)
+    assert found.code == 1
+    assert "does not fit: 22 pods would wait; 8 of 30 pods placed" in found.out
+    assert "and 10 more" in found.out
+
+
+def test_terminating_pods_end(kubectl_cpg: CommandRunner, files: Path) -> None:
+    """The room of a pod that is being deleted is free."""
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": {"capacity": {"cpu": "4"}}}
+    meta = {"name": "old", "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    container = {"name": "c", "resources": {"requests": {"cpu": "4"}}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"nodeName": "n1", "containers": [container]}}
+    nodes = files / "nodes.yaml"
+    nodes.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [node, pod]}))
+    found = kubectl_cpg("simulate", "-f", _write(files, GANG % 1, POD % ("new", OURS, "4")), "--cluster", str(nodes))
+    assert found.code == 0

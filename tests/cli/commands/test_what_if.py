@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 from tests.cli.golden_files import assert_golden
-from tests.cli.invoking import CommandRunner, kubectl_cpg
+from tests.cli.invoking import CommandRunner
 
 from cpg_api.decoding import decode
 
-__all__ = ["kubectl_cpg"]
 CLUSTER = str(Path(__file__).parents[1] / "clusters" / "small.yaml")
 
 

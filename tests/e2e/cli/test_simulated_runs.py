@@ -44,7 +44,7 @@ KINDS = Path(__file__).parents[1] / "owners" / "owner_kinds.yaml"
 
 @pytest.fixture(scope="module")
 def cluster(install: "Installer") -> Iterator[Cluster]:
-    """Run a cluster whose controller manager starts after all CRDs."""
+    """Run a cluster; its controller manager starts after all CRDs."""
     with Cluster(ClusterSpec(components=("controller-manager",), controllers=CONTROLLERS)) as running:
         running.stop_component("controller-manager")
         running.kubectl("apply", "-f", str(KINDS))
