@@ -1,5 +1,6 @@
 """The cluster that a simulation starts from: live, a dump, or manifests of nodes."""
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +24,8 @@ from cpg_client.flavours import CRD
 from cpg_scheduler.debug.dump import GZIP, Dump, GroupsOfFlavour, UnreadableDumpError, read_dump
 
 LIVE = "live"
+DUMP = re.compile(rb'\s*\{\s*"format"\s*:')
+"""The beginning of a dump."""
 
 
 class ReadCluster(NamedTuple):
@@ -44,7 +47,7 @@ def read_cluster(
     except OSError as error:
         hint = "choose --cluster live, a dump, or a file with nodes"
         raise usage_error(f"{source}: {error.strerror}", hint) from error
-    if data.startswith(GZIP) or b'"schedulerName"' in data[:100]:
+    if data.startswith(GZIP) or DUMP.match(data):
         found = parse_dump(source, data)
         return ReadCluster(replace(found, scheduler_name=scheduler_name or found.scheduler_name))
     return ReadCluster(cluster_from_manifests(source, data, scheduler_name=name, now=now))

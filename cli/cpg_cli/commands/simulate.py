@@ -80,6 +80,6 @@ def command(
     if how.output in {"json", "yaml"}:
         print_document(how, outcome)
     else:
-        print_outcome(console_of(how), outcome)
+        print_outcome(console_of(how), outcome, all_nodes=how.output == "wide")
     fits = outcome.fits and not (strict and outcome.placed_pods < outcome.pods)
     return ExitCode.FINE if fits else ExitCode.NEGATIVE

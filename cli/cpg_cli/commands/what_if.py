@@ -53,7 +53,7 @@ Examples:
   kubectl cpg what-if --cordon n3 --cluster dump.json.gz   everything that waits
 
 \b
-Exit codes: 0 fits after the change, 1 would not fit, 2 wrong options, 3 no rights, 4 the server failed.
+Exit codes: 0 fits after it, 1 would not fit, 2 wrong options, 3 no rights, 4 the server failed.
 """
 
 

@@ -19,12 +19,12 @@ MAX_VICTIMS = 10
 MAX_SINGLE_PODS = 20
 
 
-def print_outcome(console: Console, found: Outcome) -> None:
+def print_outcome(console: Console, found: Outcome, *, all_nodes: bool = False) -> None:
     """Print trees with their domains and nodes, victims, and why what waits waits."""
     console.print(Text(_headline(found), style="bold"))
     for tree in found.trees:
         console.print()
-        console.print(_tree_table(tree), width=WIDTH, soft_wrap=False)
+        console.print(_tree_table(tree, all_nodes=all_nodes), width=WIDTH, soft_wrap=False)
         for label, text in _reasons(tree):
             _print_fact(console, label, text)
     if found.single_pods:
@@ -92,7 +92,7 @@ def _headline(found: Outcome) -> str:
     return f"does not fit: {' and '.join(missing)} would wait; {pods}"
 
 
-def _tree_table(tree: TreeOutcome) -> Table:
+def _tree_table(tree: TreeOutcome, *, all_nodes: bool) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("GROUP", no_wrap=True)
     table.add_column("STATUS", no_wrap=True)
@@ -103,7 +103,8 @@ def _tree_table(tree: TreeOutcome) -> Table:
         status = Text("placed", style="green") if group.is_placed else Text("waits", style="yellow")
         status = status if tree.pods else Text("empty", style="dim")
         domain = group.domain.value if group.domain is not None else ""
-        table.add_row(f"{'  ' * group.depth}{group.name}", status, _members(group), domain, nodes_text(group.nodes))
+        nodes = nodes_text(group.nodes, len(group.nodes) if all_nodes else MAX_NODES_NAMED)
+        table.add_row(f"{'  ' * group.depth}{group.name}", status, _members(group), domain, nodes)
     if not tree.groups:
         table.add_row(tree.root, Text("missing", style="yellow"), f"0 of {_counted(tree.pods, 'pod')}", "", "")
     return table
@@ -122,10 +123,10 @@ def _pod_table(found: Outcome) -> Table:
     return table
 
 
-def nodes_text(nodes: Mapping[str, int]) -> str:
+def nodes_text(nodes: Mapping[str, int], limit: int = MAX_NODES_NAMED) -> str:
     """Return nodes with the number of pods on each, the first ones by name."""
-    named = [name if count == 1 else f"{name} x{count}" for name, count in list(nodes.items())[:MAX_NODES_NAMED]]
-    more = len(nodes) - MAX_NODES_NAMED
+    named = [name if count == 1 else f"{name} x{count}" for name, count in list(nodes.items())[:limit]]
+    more = len(nodes) - limit
     return ", ".join(named) + (f" and {more} more" if more > 0 else "")
 
 

@@ -252,3 +252,10 @@ def test_terminating_pods_end(kubectl_cpg: CommandRunner, files: Path) -> None:
     nodes.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [node, pod]}))
     found = kubectl_cpg("simulate", "-f", _write(files, GANG % 1, POD % ("new", OURS, "4")), "--cluster", str(nodes))
     assert found.code == 0
+
+
+def test_nodes_are_counted_unless_wide(kubectl_cpg: CommandRunner, files: Path) -> None:
+    """The first nodes of a group by name."""
+    file = _write(files, GANG % 9, *(POD % (f"p{number}", OURS, "3") for number in range(9)))
+    assert "and 3 more" in kubectl_cpg("simulate", "-f", file, "--cluster", NODES).out
+    assert "more" not in kubectl_cpg("simulate", "-f", file, "--cluster", NODES, "-o", "wide").out
