@@ -16,8 +16,8 @@ from cpg_api.core.volumes import PersistentVolumeClaim
 from cpg_api.scheduling.forest import GroupKey, key_of
 from cpg_api.scheduling.names import DISRUPTION_TARGET, REASON_PREEMPTION
 from cpg_cli.analysis.changes import ObjectChange, apply
+from cpg_cli.analysis.simulated_storage import bound_claim
 from cpg_client.stall_guard import StallGuard
-from cpg_engine.cluster.volumes import BOUND_ANNOTATION
 from cpg_engine.decisions import VolumeAllocation
 from cpg_scheduler.binding.batch import BindBatch, BindSucceeded
 from cpg_scheduler.cycle import SchedulingLoop
@@ -205,10 +205,7 @@ class SimulatedScheduler:
         """Bind a claim to the volume that was chosen, or to one that is provisioned."""
         claim = self.cache.storage.objects.get((PersistentVolumeClaim.__name__, allocation.claim))
         if isinstance(claim, PersistentVolumeClaim):
-            volume = allocation.volume or f"provisioned-for-{claim.metadata.name}"
-            meta = replace(claim.metadata, annotations={**claim.metadata.annotations, BOUND_ANNOTATION: "yes"})
-            bound = replace(claim, metadata=meta, spec=replace(claim.spec, volume_name=volume))
-            self.put(ObjectChange(claim, bound))
+            self.put(*bound_claim(claim, claim, allocation.volume))
 
     def _perform(self, instruction: ExecutorInstruction) -> None:
         match instruction:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from cpg_api.core.pod import Pod
 from cpg_api.core.priorityclass import PriorityClass
-from cpg_api.core.volumes import PersistentVolumeClaim
+from cpg_api.core.volumes import PersistentVolumeClaim, StorageClass
 from cpg_api.integrations.registry import DEFAULT_INTEGRATIONS, Integrations
 from cpg_api.parsing import Rejected, convert_object
 from cpg_api.scheduling.forest import key_of
@@ -19,6 +19,7 @@ from cpg_cli.analysis.changes import ObjectChange
 from cpg_cli.analysis.controllers.objects import POD, Plain
 from cpg_cli.analysis.simulated_operator import OWNERS, SimulatedOperator
 from cpg_cli.analysis.simulated_scheduler import SimulatedScheduler
+from cpg_cli.analysis.simulated_storage import new_claim
 from cpg_cli.analysis.workload_controllers import CLAIM, WorkloadControllers
 from cpg_cli.cluster.admission import PodRefusedError, admit_pod, priority_classes
 from cpg_cli.cluster.manifests import Manifests
@@ -73,6 +74,7 @@ class _Simulation:
         objects = submitted.objects
         classes = {one.metadata.name: one for one in (*base.priority_classes, *objects.by_kind[PriorityClass])}
         self._classes: PriorityClasses = priority_classes(classes.values())
+        self._storage_classes = [*base.storage_classes, *objects.by_kind[StorageClass]]
         self._scheduler = SimulatedScheduler(base)
         self._integrations = Integrations([base.scheduler_name], DEFAULT_INTEGRATIONS)
         flavours = base.groups or objects.groups
@@ -86,6 +88,7 @@ class _Simulation:
     def run(self) -> SimulatedCluster:
         """Let the cluster settle, submit, and let it settle again."""
         self._scheduler.settle()
+        self._inform_operator()
         changes = list(self._first_changes())
         for number in range(1, MAX_ROUNDS):
             changes += self._created(timestamp(self._base.taken + number))
@@ -100,16 +103,23 @@ class _Simulation:
         ignored = tuple(self._controllers.ignored)
         return SimulatedCluster(self._scheduler, tuple(self._pods), tuple(self._groups), notes, ignored)
 
-    def _first_changes(self) -> Iterator[ObjectChange]:
-        """Yield the creations of what the files have, and tell the operator of all that exists."""
-        objects = self._submitted.objects
+    def _inform_operator(self) -> None:
+        """Let the operator see what exists."""
         for one in self._classes.by_name.values():
             self._operator.put_class(one)
         for flavour, known in self._base.groups.items():
             for managed in _managed(known):
                 self._operator.put(flavour, managed)
+
+    def _first_changes(self) -> Iterator[ObjectChange]:
+        """Yield the creations of what the files have."""
+        objects = self._submitted.objects
         for kind, found in objects.by_kind.items():
-            yield from (ObjectChange(None, one) for one in found if kind is not Pod)
+            if kind is PersistentVolumeClaim:
+                for claim in found:
+                    yield from new_claim(claim, self._storage_classes)
+            elif kind is not Pod:
+                yield from (ObjectChange(None, one) for one in found)
         for flavour, kinds in objects.groups.items():
             for managed in (one for found in kinds.values() for one in found):
                 if flavour not in self._base.groups:
@@ -123,7 +133,7 @@ class _Simulation:
     def _created(self, created: str) -> list[ObjectChange]:
         """Return what controllers and operator create now, and the pods that have succeeded."""
         objects = self._controllers.reconcile()
-        changes = [self._converted(plain, created) for plain in objects if plain["kind"] in {POD, CLAIM}]
+        changes = [one for plain in objects if plain["kind"] in {POD, CLAIM} for one in self._converted(plain, created)]
         for plain in self._controllers.objects():
             self._operator.put_owner(plain)
         groups = self._operator.reconcile(created)
@@ -135,12 +145,15 @@ class _Simulation:
                 changes.append(ObjectChange(pod, replace(pod, status=replace(pod.status, phase="Succeeded"))))
         return [*groups, *changes]
 
-    def _converted(self, plain: Plain, created: str) -> ObjectChange:
+    def _converted(self, plain: Plain, created: str) -> Iterator[ObjectChange]:
         meta = {**plain["metadata"], "creationTimestamp": created}
         found: Any = convert_object({**plain, "metadata": meta}, Pod if plain["kind"] == POD else PersistentVolumeClaim)
         if isinstance(found, Rejected):
             raise usage_error(f"{plain['kind']} {found.name}: {found.problems[0]}", "correct its template")
-        return self._admitted(found, "its template") if isinstance(found, Pod) else ObjectChange(None, found)
+        if isinstance(found, Pod):
+            yield self._admitted(found, "its template")
+        else:
+            yield from new_claim(found, self._storage_classes)
 
     def _admitted(self, pod: Pod, place: str) -> ObjectChange:
         try:

@@ -259,3 +259,29 @@ def test_nodes_are_counted_unless_wide(kubectl_cpg: CommandRunner, files: Path) 
     file = _write(files, GANG % 9, *(POD % (f"p{number}", OURS, "3") for number in range(9)))
     assert "and 3 more" in kubectl_cpg("simulate", "-f", file, "--cluster", NODES).out
     assert "more" not in kubectl_cpg("simulate", "-f", file, "--cluster", NODES, "-o", "wide").out
+
+
+STATEFUL_SET = """
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db}
+spec:
+  replicas: 2
+  template: {spec: {schedulerName: cpg-scheduler, containers: [{name: c}]}}
+  volumeClaimTemplates: [{metadata: {name: data}, spec: {resources: {requests: {storage: 1Gi}}}}]
+"""
+STORAGE_CLASS = """
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: disks, annotations: {storageclass.kubernetes.io/is-default-class: "true"}}
+provisioner: example.com/disks
+volumeBindingMode: WaitForFirstConsumer
+"""
+
+
+@pytest.mark.parametrize("classes", [[], [STORAGE_CLASS], [STORAGE_CLASS.replace("WaitForFirstConsumer", "Immediate")]])
+def test_claims_are_bound(kubectl_cpg: CommandRunner, files: Path, classes: list[str]) -> None:
+    """By the scheduler where their class waits for a pod, else at once; an ordered StatefulSet needs its first pod."""
+    found = kubectl_cpg("simulate", "-f", _write(files, STATEFUL_SET, *classes), "--cluster", NODES)
+    assert (found.code, found.err) == (0, "")
+    assert "fits: 2 of 2 pods placed" in found.out
