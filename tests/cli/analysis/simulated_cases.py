@@ -6,7 +6,7 @@ lowest priority: above others, they would compete with these for the room of the
 seeded runs (``tests/e2e/owners/model.py``): their model says which pods they have, without the code of the command.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -19,6 +19,7 @@ from cpg_lab.nodes import NodePool, manifest
 
 Plain = dict[str, Any]
 CREATED = "2026-01-01T00:00:00Z"
+CASE = "example.com/case"
 RUNNING_CLASSES = {"fuzz-000": 0, "fuzz-100": 100, "fuzz-200": 200}
 SUBMITTED_CLASSES = {"fuzz-150": 150, "fuzz-300": 300, "fuzz-400": 400, "fuzz-500": 500}
 NEVER = "fuzz-050"
@@ -71,15 +72,27 @@ def generate(seed: int) -> SimulatedCase:
     case = SimulatedCase(seed)
     cpus = rng.choice((2, 3, 4))
     counts = rng.randint(1, 2), rng.randint(1, 3), rng.randint(1, 3)
-    pool = NodePool(counts=counts, prefix=case.namespace, capacity=_capacity(cpus))
-    case.nodes = [manifest(pool, place, now=CREATED) for place in pool.positions()]
+    labels = ((CASE, case.namespace),)
+    pool = NodePool(counts=counts, prefix=case.namespace, capacity=_capacity(cpus), labels=labels)
+    case.nodes = [_node(case, pool, place) for place in pool.positions()]
     free = dict.fromkeys(pool.names(), cpus)
     _run(case, rng, free)
     makers = [_gang, _gang, _tree, _workload, _owner, _owner, _pods, _deployment]
     classes = rng.sample([*SUBMITTED_CLASSES, NEVER], rng.randint(1, 3))
     for number, name in enumerate(classes):
         rng.choice(makers)(case, rng, f"s{number}", name)
+    templates = [one["spec"].get("template", one) for one in case.submitted if one["kind"] in {"Pod", "Deployment"}]
+    for one in (*templates, *(template for _, template in case.owners)):
+        one["spec"]["nodeSelector"] = {CASE: case.namespace}  # several cases share a cluster
     return case
+
+
+def _node(case: SimulatedCase, pool: NodePool, place: Sequence[int]) -> Plain:
+    """Return a node in a block and a rack of its case alone."""
+    node: Plain = manifest(pool, place, now=CREATED)
+    labels = node["metadata"]["labels"]
+    labels |= {key: f"{case.namespace}-{labels[key]}" for key in (BLOCK, RACK)}
+    return node
 
 
 def _capacity(cpus: int) -> tuple[tuple[str, str], ...]:

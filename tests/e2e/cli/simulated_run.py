@@ -6,15 +6,14 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from click.testing import CliRunner
 from tests.cli.analysis.simulated_cases import SimulatedCase
-from tests.e2e.owners.model import owner_path
-from tests.e2e.owners.simulated_controllers import Made, SimulatedControllers
+from tests.e2e.owners.model import Slot, owner_path
+from tests.e2e.owners.simulated_controllers import Kept, Made, SimulatedControllers
 
 from cpg_api.core.pod import Pod
 from cpg_api.decoding import decode
@@ -49,36 +48,51 @@ class DifferingRunError(AssertionError):
     """What has happened is not what was predicted."""
 
 
+class ControllersOfRun(SimulatedControllers):
+    """The simulated controllers, with the init container that KubeRay gives its workers."""
+
+    async def _fill(self, kept: Kept, slot: Slot) -> None:
+        whole = self._template
+        if slot.labels.get("ray.io/node-type") == "worker":
+            resources = {"requests": {"cpu": "200m", "memory": "256Mi"}}
+            waits = {"name": "wait-gcs-ready", "image": "none", "resources": resources}
+            self._template = {"spec": {**whole["spec"], "initContainers": [waits]}}
+        try:
+            await super()._fill(kept, slot)
+        finally:
+            self._template = whole
+
+
 class SimulatedRun:
-    """A case, what is predicted for it, and what becomes of it."""
+    """A case, what is predicted for it, and what becomes of it; ``problem`` says what differs."""
 
     def __init__(self, connection: Connection, kubeconfig: Path, case: SimulatedCase, patience: float) -> None:
         """Prepare nothing yet."""
         self.prediction: Plain = {}
+        self.problem = ""
         self._connection = connection
         self._kubeconfig = kubeconfig
-        self._case = case
+        self.case = case
         self._patience = patience
         self.compares_nodes = True
         """Whether the order of all attempts and groups is known, so that nodes have to be the same."""
         self._controllers: list[SimulatedControllers] = []
         self._bound: set[str] = set()
 
-    async def run(self, scheduler: AbstractContextManager[object], folder: Path) -> None:
-        """Play the case with a scheduler that starts once all is there; raise if it does not do what was predicted."""
-        await self._prepare()
-        self.prediction = await asyncio.to_thread(self._simulate, folder)
+    def predict(self, folder: Path) -> None:
+        """Ask the command what would happen in the live cluster."""
+        self.prediction = self._simulate(folder)
+
+    async def submit(self) -> None:
+        """Submit the case, and wait until groups and pods are there."""
         await asyncio.sleep(1.0 - time.time() % 1.0)  # so that the groups of a tree are created in the same second
         await self._submit()
         await self._until(self._missing)
-        preemptors = {one["preemptor"] for one in self.prediction["victims"]}
-        self.compares_nodes = len(preemptors) <= 1 and await self._is_ordered()
-        with scheduler:
-            await self._settle()
+        self.compares_nodes = await self._is_ordered()
 
     async def clean_up(self) -> None:
         """Delete the case, pods at once."""
-        case = self._case
+        case = self.case
         for owner, _ in case.owners:
             await self._connection.delete(owner_path(owner, case.namespace), {"propagationPolicy": "Background"})
         for kind in ("Deployment", "ReplicaSet", "Workload", "PodGroup", "CompositePodGroup"):
@@ -90,10 +104,11 @@ class SimulatedRun:
             await self._connection.delete(f"/api/v1/nodes/{node['metadata']['name']}")
 
     def _path(self, kind: str) -> str:
-        return PATHS[kind].format(self._case.namespace)
+        return PATHS[kind].format(self.case.namespace)
 
-    async def _prepare(self) -> None:
-        case = self._case
+    async def prepare(self) -> None:
+        """Create the cluster of the case."""
+        case = self.case
         await self._connection.post("/api/v1/namespaces", {"metadata": {"name": case.namespace}})
         await self._create([("/api/v1/nodes", node) for node in case.nodes])
         for is_pod in (False, True):
@@ -102,20 +117,20 @@ class SimulatedRun:
 
     def _simulate(self, folder: Path) -> Plain:
         """Return what the command predicts for the live cluster."""
-        file = folder / "submitted.json"
-        items = [one.plain for one in self._case.documents()]
+        file = folder / f"{self.case.namespace}.json"
+        items = [one.plain for one in self.case.documents()]
         file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
-        arguments = ["simulate", "-f", str(file), "-n", self._case.namespace, "-o", "json"]
+        arguments = ["simulate", "-f", str(file), "-n", self.case.namespace, "-o", "json"]
         found = CliRunner().invoke(root, [*arguments, "--kubeconfig", str(self._kubeconfig)], catch_exceptions=False)
         answer: Plain = decode(found.stdout)
         return answer
 
     async def _submit(self) -> None:
-        case = self._case
+        case = self.case
         await self._create([(self._path(one["kind"]), one) for one in case.submitted])
         for owner, template in case.owners:
             rng = Random(case.seed)  # noqa: S311  # a case can be repeated
-            controllers = SimulatedControllers(self._connection, case.namespace, template, rng)
+            controllers = ControllersOfRun(self._connection, case.namespace, template, rng)
             await controllers.create(owner)
             await controllers.reconcile(self._is_bound)
             self._controllers.append(controllers)
@@ -152,14 +167,14 @@ class SimulatedRun:
         wanted = {_normal(group["name"]) for tree in self.prediction["trees"] for group in tree["groups"]}
         missing = sorted(wanted - (await self._groups()).keys())
         at_once = [
-            one["spec"].get("replicas", 1) for one in self._case.submitted if one["kind"] in {"Pod", "Deployment"}
+            one["spec"].get("replicas", 1) for one in self.case.submitted if one["kind"] in {"Pod", "Deployment"}
         ]
-        slots = [slot for owner, _ in self._case.owners for slot in owner.slots() if not slot.after]
-        running = sum(one["kind"] == "Pod" for one in self._case.running)
+        slots = [slot for owner, _ in self.case.owners for slot in owner.slots() if not slot.after]
+        running = sum(one["kind"] == "Pod" for one in self.case.running)
         pods, expected = len(await self._pods()), running + sum(at_once) + len(slots)
         return [*missing, *([f"{expected - pods} of {expected} pods"] if pods < expected else [])]
 
-    async def _settle(self) -> None:
+    async def settle(self) -> None:
         """Wait until the scheduler has done what was predicted, and does no more."""
         since, before = time.monotonic(), Nodes()
 
@@ -175,7 +190,10 @@ class SimulatedRun:
                 await controllers.reconcile(self._is_bound)
             return list(self._differences(pods))
 
-        await self._until(differences)
+        try:
+            await self._until(differences)
+        except DifferingRunError as error:
+            self.problem = str(error)
 
     async def _until(self, problems: Any) -> None:  # noqa: ANN401 - a coroutine function
         deadline = time.monotonic() + self._patience
@@ -185,7 +203,7 @@ class SimulatedRun:
             await asyncio.sleep(SECONDS_BETWEEN_POLLS)
 
     def _nodes_of(self, pods: list[Pod]) -> Nodes:
-        running = {one["metadata"]["name"] for one in self._case.running}
+        running = {one["metadata"]["name"] for one in self.case.running}
         submitted = [RULES.with_group(pod) for pod in pods if pod.metadata.name not in running]
         return Nodes((_normal(membership(pod).group or "pods"), pod.spec.node_name) for pod in submitted)
 
@@ -201,7 +219,7 @@ class SimulatedRun:
     def _differences(self, pods: list[Pod]) -> Iterator[str]:
         """Yield what differs: pods by group, their nodes where the order is known, and victims."""
         victims = {name.partition("/")[2] for one in self.prediction["victims"] for name in one["pods"]}
-        running = {one["metadata"]["name"] for one in self._case.running if one["kind"] == "Pod"}
+        running = {one["metadata"]["name"] for one in self.case.running if one["kind"] == "Pod"}
         gone = running - {pod.metadata.name for pod in pods}
         if gone != victims:
             yield f"evicted {sorted(gone)}, predicted {sorted(victims)}"

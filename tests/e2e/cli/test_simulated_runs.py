@@ -4,20 +4,26 @@ The suite plays a few cases; ``make fuzz-simulate`` plays 200 (``SIMULATE_RUNS``
 a result file. The scheduler starts once all objects of a case are there, so that the order of attempts is known.
 """
 
+import asyncio
+import itertools
 import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import result_files
 from click.testing import CliRunner
-from tests.cli.analysis.simulated_cases import generate, priority_classes
-from tests.e2e.cli.simulated_run import GROUPS, DifferingRunError, SimulatedRun
+from tests.cli.analysis.simulated_cases import CREATED, SimulatedCase, generate, priority_classes
+from tests.e2e.cli.simulated_run import SimulatedRun
 
+from cpg_api.scheduling.names import API_VERSION
+from cpg_cli.analysis.simulation import simulate
+from cpg_cli.cluster.manifests import read_manifests
+from cpg_cli.cluster.sources import existing_cluster
 from cpg_cli.root import root
 from cpg_client.connection import Connection
 from cpg_lab.charts import ChartRelease
@@ -33,7 +39,8 @@ pytestmark = pytest.mark.e2e
 
 RUNS = int(os.environ.get("SIMULATE_RUNS", "4"))
 FIRST_SEED = int(os.environ.get("SIMULATE_SEED", "1"))
-SEEDS = [int(one) for one in os.environ.get("SIMULATE_SEEDS", "").split()] or range(FIRST_SEED, FIRST_SEED + RUNS)
+CASES_AT_ONCE = 10
+"""Cases that share a start of the scheduler, each with nodes of its own."""
 RESULTS = os.environ.get("SIMULATE_RESULTS", "")
 """The folder for the result file; empty if the results are not kept."""
 PATIENCE = float(os.environ.get("SIMULATE_PATIENCE", "30"))
@@ -81,34 +88,55 @@ def _process(cluster: Cluster, release: ChartRelease, name: str, folder: Path) -
     return Deployments(cluster.access, chosen, folder=folder)
 
 
+def _cases(count: int) -> Iterator[SimulatedCase]:
+    """Yield cases in which one tree preempts at most: several compete for the room that is free first."""
+    for seed in itertools.count(FIRST_SEED):
+        case = generate(seed)
+        base = existing_cluster(case.cluster(), namespace=case.namespace)
+        submitted = read_manifests(case.documents(), namespace=case.namespace, created=CREATED)
+        if len({one.preemptor.uid for one in simulate(base, submitted).scheduler.evicted}) <= 1:
+            yield case
+            count -= 1
+        if not count:
+            return
+
+
+async def _play(runs: Sequence[SimulatedRun], scheduler: Deployments, folder: Path) -> None:
+    """Prepare and predict all cases, then submit them; the scheduler starts once all is there."""
+    await asyncio.gather(*(run.prepare() for run in runs))
+    for run in runs:
+        await asyncio.to_thread(run.predict, folder)
+    await asyncio.gather(*(run.submit() for run in runs))
+    with scheduler:
+        await asyncio.gather(*(run.settle() for run in runs))
+    await asyncio.gather(*(run.clean_up() for run in runs))
+
+
 @pytest.mark.usefixtures("operator")
 async def test_the_scheduler_does_what_simulate_predicts(
     cluster: Cluster, release: ChartRelease, connection: Connection, tmp_path: Path
 ) -> None:
     """The same pods of each group on the same nodes, and the same victims."""
     began, measured, load = time.monotonic(), result_files.measured_code(), result_files.load_average()
-    failures, fitting, evicting, by_node = dict[int, str](), 0, 0, 0
+    played: list[SimulatedRun] = []
     for one in priority_classes():
         await connection.post("/apis/scheduling.k8s.io/v1/priorityclasses", one)
-    for seed in SEEDS:
-        folder = tmp_path / str(seed)
+    cases = _cases(RUNS)
+    while batch := list(itertools.islice(cases, CASES_AT_ONCE)):
+        folder = tmp_path / batch[0].namespace
         folder.mkdir()
-        run = SimulatedRun(connection, cluster.kubeconfig, generate(seed), PATIENCE)
-        try:
-            await run.run(_process(cluster, release, "scheduler", folder), folder)
-        except DifferingRunError as error:
-            failures[seed] = str(error)
-        await run.clean_up()
-        fitting += bool(run.prediction.get("fits"))
-        evicting += bool(run.prediction.get("victims"))
-        by_node += run.compares_nodes
+        runs = [SimulatedRun(connection, cluster.kubeconfig, case, PATIENCE) for case in batch]
+        await _play(runs, _process(cluster, release, "scheduler", folder), folder)
+        played += runs
+    failures = {run.case.seed: run.problem for run in played if run.problem}
     figures: dict[str, Any] = {
-        "runs": len(SEEDS),
-        "first_seed": SEEDS[0],
-        "equal": len(SEEDS) - len(failures),
-        "predicted_to_fit": fitting,
-        "predicted_to_evict": evicting,
-        "compared_by_node": by_node,
+        "runs": len(played),
+        "first_seed": FIRST_SEED,
+        "last_seed": played[-1].case.seed,
+        "equal": len(played) - len(failures),
+        "predicted_to_fit": sum(run.prediction["fits"] for run in played),
+        "predicted_to_evict": sum(bool(run.prediction["victims"]) for run in played),
+        "compared_by_node": sum(run.compares_nodes for run in played),
         "seconds": round(time.monotonic() - began, 1),
         "load_before": load,
         "load_after": result_files.load_average(),
@@ -135,8 +163,9 @@ async def test_a_live_cluster_is_dumped_and_changed(cluster: Cluster, connection
     """A gang that waits is replayed from a dump, and fits with a further node; without rights nothing is guessed."""
     cluster.add_nodes(NodePool.parse("1 rack x 2 nodes, cpu=2, name=dumped, label example.com/pool=dumped"))
     await connection.post("/api/v1/namespaces", {"metadata": {"name": "dumped"}})
+    gang = {"apiVersion": API_VERSION, "kind": "PodGroup", "metadata": {"name": "gang"}}
     spec = {"schedulingPolicy": {"gang": {"minCount": 3}}}
-    await connection.post(f"{GROUPS}/namespaces/dumped/podgroups", {"metadata": {"name": "gang"}, "spec": spec})
+    await connection.post(f"/apis/{API_VERSION}/namespaces/dumped/podgroups", {**gang, "spec": spec})
     container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "2"}}}
     selector = {"nodeSelector": {"example.com/pool": "dumped"}}
     for name in "abc":
