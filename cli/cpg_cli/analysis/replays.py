@@ -7,6 +7,7 @@ from msgspec import Struct
 from cpg_cli.cluster.offline_scheduler import OfflineScheduler
 from cpg_engine.verdicts import Finding
 from cpg_scheduler.keys import UnitKey
+from cpg_scheduler.status.messages.wording import counted
 
 
 class Replayed(Struct, frozen=True):
@@ -27,10 +28,10 @@ def replayed(scheduler: OfflineScheduler, unit: UnitKey) -> Replayed:
     if explanation is None:
         return Replayed(str(unit.key), f"waits: {found['message']}", waits=True, explanation=found)
     if explanation.finding is Finding.PLACED:
-        nodes = len(set(found["binds"].values()))
-        text = f"is placed: {len(found['binds'])} pods on {nodes} nodes"
+        binds = found["binds"]
+        text = f"is placed: {counted(len(binds), 'pod')} on {counted(len(set(binds.values())), 'node')}"
         return Replayed(str(unit.key), text, waits=False, explanation=found)
     message = next((one for one in found["messages"].values() if one), explanation.finding.value)
     victims = sum(len(one["pods"]) for one in found["preemption"]["evictions"])
-    preemption = f"; {victims} pods would be evicted for it" if victims else ""
+    preemption = f"; it would evict {counted(victims, 'pod')}" if victims else ""
     return Replayed(str(unit.key), f"waits: {message}{preemption}", waits=True, explanation=found)

@@ -16,16 +16,12 @@ from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.workload import CompositePodGroupTemplate, PodGroupTemplate, Workload
 from cpg_cli.analysis.changes import node_like
 from cpg_cli.cluster.documents import Document
+from cpg_cli.cluster.objects import GROUP_FIELDS
 from cpg_cli.cluster.overrides import with_overrides
 from cpg_cli.failures import usage_error
 from cpg_client.flavours import NATIVE
 from cpg_scheduler.debug.dump import Dump, GroupsOfFlavour
 
-FIELDS: Mapping[type, str] = {
-    Workload: "workloads",
-    CompositePodGroup: "composite_pod_groups",
-    PodGroup: "pod_groups",
-}
 ADD_NODES = "such as --add-nodes '2 x gpu=8,rack=r1'"
 
 
@@ -97,7 +93,7 @@ def with_settings(dump: Dump, namespace: str, settings: Sequence[str]) -> Dump:
     here = [(flavour, one) for flavour, one in known if one.metadata.namespace == namespace]
     documents = [Document("the dump", to_manifest(one, native=flavour == NATIVE)) for flavour, one in here]
     found = {
-        flavour: {kind: list(getattr(groups, field)) for kind, field in FIELDS.items()}
+        flavour: {kind: list(getattr(groups, field)) for kind, field in GROUP_FIELDS.items()}
         for flavour, groups in dump.groups.items()
     }
     for (flavour, before), document in zip(here, with_overrides(documents, settings, ()), strict=True):
@@ -107,7 +103,7 @@ def with_settings(dump: Dump, namespace: str, settings: Sequence[str]) -> Dump:
         objects = found[flavour][type(before)]
         objects[objects.index(before)] = after
     groups = {
-        flavour: GroupsOfFlavour(**{FIELDS[kind]: objects for kind, objects in kinds.items()})
+        flavour: GroupsOfFlavour(**{GROUP_FIELDS[kind]: objects for kind, objects in kinds.items()})
         for flavour, kinds in found.items()
     }
     return replace(dump, groups=groups)

@@ -61,15 +61,19 @@ def timestamp(seconds: float) -> str:
     return dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def simulate(base: Dump, submitted: Manifests) -> SimulatedCluster:
-    """Submit objects to the cluster of a dump, and schedule until nothing changes any more."""
-    return _Simulation(base, submitted).run()
+def simulate(base: Dump, submitted: Manifests, *, now: float) -> SimulatedCluster:
+    """Submit objects to the cluster of a dump, and schedule until nothing changes any more.
+
+    ``now`` is the time of the submission. Controllers and operator create their objects some seconds later.
+    """
+    return _Simulation(base, submitted, now).run()
 
 
 class _Simulation:
-    def __init__(self, base: Dump, submitted: Manifests) -> None:
+    def __init__(self, base: Dump, submitted: Manifests, now: float) -> None:
         _check_names(base, submitted)
         self._base = base
+        self._began = now
         self._submitted = submitted
         objects = submitted.objects
         classes = {one.metadata.name: one for one in (*base.priority_classes, *objects.by_kind[PriorityClass])}
@@ -91,7 +95,7 @@ class _Simulation:
         self._inform_operator()
         changes = list(self._first_changes())
         for number in range(1, MAX_ROUNDS):
-            changes += self._created(timestamp(self._base.taken + number))
+            changes += self._created(timestamp(self._began + number))
             if not changes:
                 break
             self._scheduler.put(*changes)

@@ -71,7 +71,7 @@ def command(
     submitted = read_manifests(documents, namespace=namespace, created=timestamp(now))
     with progress_of(how) as report:
         base, missing = read_cluster(source, server, now=now, report=report, scheduler_name=scheduler_name)
-    found = simulate(base, submitted)
+    found = simulate(base, submitted, now=now)
     units = found.units()
     if not units:
         hint = f"set schedulerName: {base.scheduler_name} in the pod templates"

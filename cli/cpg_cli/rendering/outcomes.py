@@ -10,6 +10,7 @@ from rich.text import Text
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_cli.analysis.differences import Difference, group_differences
 from cpg_cli.analysis.outcome import GroupOutcome, Outcome, TreeOutcome
+from cpg_scheduler.status.messages.wording import counted
 
 WIDTH = 100
 LABEL_WIDTH = 12
@@ -81,14 +82,14 @@ def _place(group: GroupOutcome | None) -> str:
 def _headline(found: Outcome) -> str:
     waiting = [tree for tree in found.trees if tree.pods and not tree.is_placed]
     alone = sum(not pod.node for pod in found.single_pods)
-    pods = f"{found.placed_pods} of {_counted(found.pods, 'pod')} placed"
+    pods = f"{found.placed_pods} of {counted(found.pods, 'pod')} placed"
     if not found.pods and found.fits:
         return "nothing waits"
     if found.fits:
         late = found.pods - found.placed_pods
-        return f"fits: {pods}" + (f"; {_counted(late, 'pod')} beyond the minimum would wait" if late else "")
-    missing = [_counted(len(waiting), "tree")] if waiting else []
-    missing += [_counted(alone, "pod")] if alone else []
+        return f"fits: {pods}" + (f"; {counted(late, 'pod')} beyond the minimum would wait" if late else "")
+    missing = [counted(len(waiting), "tree")] if waiting else []
+    missing += [counted(alone, "pod")] if alone else []
     return f"does not fit: {' and '.join(missing)} would wait; {pods}"
 
 
@@ -106,7 +107,7 @@ def _tree_table(tree: TreeOutcome, *, all_nodes: bool) -> Table:
         nodes = nodes_text(group.nodes, len(group.nodes) if all_nodes else MAX_NODES_NAMED)
         table.add_row(f"{'  ' * group.depth}{group.name}", status, _members(group), domain, nodes)
     if not tree.groups:
-        table.add_row(tree.root, Text("missing", style="yellow"), f"0 of {_counted(tree.pods, 'pod')}", "", "")
+        table.add_row(tree.root, Text("missing", style="yellow"), f"0 of {counted(tree.pods, 'pod')}", "", "")
     return table
 
 
@@ -132,7 +133,7 @@ def nodes_text(nodes: Mapping[str, int], limit: int = MAX_NODES_NAMED) -> str:
 
 def _members(group: GroupOutcome) -> str:
     noun = "pod" if group.kind == PodGroup.kind else "group"
-    text = f"{group.placed} of {_counted(group.total, noun)}"
+    text = f"{group.placed} of {counted(group.total, noun)}"
     return text if group.minimum == group.total else f"{text}, min {group.minimum}"
 
 
@@ -166,7 +167,3 @@ def _print_fact(console: Console, label: str, text: str) -> None:
     table.add_column(overflow="fold")
     table.add_row(label, text)
     console.print(Padding(table, 0, expand=False), width=WIDTH, soft_wrap=False)
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

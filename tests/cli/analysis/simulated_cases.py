@@ -18,7 +18,9 @@ from cpg_cli.cluster.documents import Document
 from cpg_lab.nodes import NodePool, manifest
 
 Plain = dict[str, Any]
+SUBMITTED = 1767225600.0
 CREATED = "2026-01-01T00:00:00Z"
+"""The same time, as the API server writes it."""
 CASE = "example.com/case"
 RUNNING_CLASSES = {"fuzz-000": 0, "fuzz-100": 100, "fuzz-200": 200}
 SUBMITTED_CLASSES = {"fuzz-150": 150, "fuzz-300": 300, "fuzz-400": 400, "fuzz-500": 500}

@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from tests.cli.analysis.simulated_cases import CREATED, SimulatedCase, generate
+from tests.cli.analysis.simulated_cases import CREATED, SUBMITTED, SimulatedCase, generate
 
 from cpg_api.core.pod import Pod
 from cpg_cli.analysis.simulated_scheduler import UNITS_IN_FLIGHT
@@ -19,7 +19,8 @@ SEEDS = range(1, 61)
 def simulated(case: SimulatedCase) -> tuple[Dump, SimulatedCluster]:
     """Return the cluster of a case before and after."""
     base = existing_cluster(case.cluster(), namespace=case.namespace)
-    return base, simulate(base, read_manifests(case.documents(), namespace=case.namespace, created=CREATED))
+    submitted = read_manifests(case.documents(), namespace=case.namespace, created=CREATED)
+    return base, simulate(base, submitted, now=SUBMITTED)
 
 
 def on_stage(base: Dump, found: SimulatedCluster) -> Stage:

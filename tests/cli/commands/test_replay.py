@@ -34,7 +34,7 @@ def test_all_that_waits_is_decided_again(kubectl_cpg: CommandRunner, dump: str) 
 def test_a_smaller_minimum_is_placed(kubectl_cpg: CommandRunner, dump: str) -> None:
     """One tree, with a changed group."""
     found = kubectl_cpg("replay", dump, "late", "--set", "late.minCount=1")
-    assert (found.code, found.out) == (0, "PodGroup default/late is placed: 1 pods on 1 nodes\n")
+    assert (found.code, found.out) == (0, "PodGroup default/late is placed: 1 pod on 1 node\n")
 
 
 def test_json_is_what_the_scheduler_answers(kubectl_cpg: CommandRunner, dump: str) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import result_files
 from click.testing import CliRunner
-from tests.cli.analysis.simulated_cases import CREATED, SimulatedCase, generate, priority_classes
+from tests.cli.analysis.simulated_cases import CREATED, SUBMITTED, SimulatedCase, generate, priority_classes
 from tests.e2e.cli.simulated_run import SimulatedRun
 
 from cpg_api.scheduling.names import API_VERSION
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.e2e
 
-RUNS = int(os.environ.get("SIMULATE_RUNS", "4"))
+RUNS = int(os.environ.get("SIMULATE_RUNS", "10"))
 FIRST_SEED = int(os.environ.get("SIMULATE_SEED", "1"))
 CASES_AT_ONCE = 10
 """Cases that share a start of the scheduler, each with nodes of its own."""
@@ -94,7 +94,7 @@ def _cases(count: int) -> Iterator[SimulatedCase]:
         case = generate(seed)
         base = existing_cluster(case.cluster(), namespace=case.namespace)
         submitted = read_manifests(case.documents(), namespace=case.namespace, created=CREATED)
-        if len({one.preemptor.uid for one in simulate(base, submitted).scheduler.evicted}) <= 1:
+        if len({one.preemptor.uid for one in simulate(base, submitted, now=SUBMITTED).scheduler.evicted}) <= 1:
             yield case
             count -= 1
         if not count:
