@@ -13,10 +13,8 @@ SPEED := $(wildcard tests/*/test_speed.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo lab-up lab-down test quick lint unit scenario e2e workloads hooks images generate bench bench-peer crash
-.PHONY: fuzz-workloads soak
-.PHONY: release-cli lock clean
 .PHONY: fuzz-workloads fuzz-simulate soak
-.PHONY: lock clean
+.PHONY: release-cli lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
