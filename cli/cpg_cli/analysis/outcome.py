@@ -16,7 +16,7 @@ from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.status.messages.preemption import eviction_message
 from cpg_scheduler.units import members_of
 
-RACE = "{} trees or pods preempt at once: which of them takes the room that is free first depends on how fast pods end"
+RACE = "{} trees or pods wait for victims at once: which of them takes the room first depends on how fast pods end"
 
 
 class GroupOutcome(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -92,8 +92,8 @@ def outcome_of(
     trees = tuple(_tree(scheduler, unit) for unit in chosen if unit.flavour != SINGLE_POD)
     found = (scheduler.cache.single_pod(unit.key) for unit in chosen if unit.flavour == SINGLE_POD)
     pods = tuple(_pod(scheduler, pod) for pod in found if pod is not None)
-    preemptors = {one.preemptor.uid for one in scheduler.evicted}
-    race = [RACE.format(len(preemptors))] if len(preemptors) > 1 else []
+    competing = len(scheduler.preemptors)
+    race = [RACE.format(competing)] if competing > 1 else []
     return Outcome(
         fits=all(tree.is_placed or not tree.pods for tree in trees) and all(pod.node for pod in pods),
         pods=sum(tree.pods for tree in trees) + len(pods),

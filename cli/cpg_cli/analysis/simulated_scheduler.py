@@ -79,6 +79,8 @@ class SimulatedScheduler:
         self.nodes: dict[str, str] = {}
         """The pods that were bound, by UID, in order, with their nodes."""
         self.evicted: list[Evicted] = []
+        self.preemptors: set[str] = set()
+        """The units that have waited for victims, their own or those of another, by the UID of the root."""
         self.pod_status: dict[str, ReportedStatus] = {}
         self.group_status: dict[GroupKey, ReportedStatus] = {}
         self._now = 0.0
@@ -211,6 +213,7 @@ class SimulatedScheduler:
         match instruction:
             case StartJob(job):
                 self._jobs[job.id] = job
+                self.preemptors.add(job.preemptor.uid)
                 if not job.is_resumed:
                     self._prepare(job)
             case EvictUnit():

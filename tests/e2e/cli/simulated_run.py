@@ -74,8 +74,8 @@ class SimulatedRun:
         self._kubeconfig = kubeconfig
         self.case = case
         self._patience = patience
-        self.compares_nodes = True
-        """Whether the order of all attempts and groups is known, so that nodes have to be the same."""
+        self.is_ordered = True
+        """Whether groups were created in the order of their names or at the same time, as the prediction assumes."""
         self._controllers: list[SimulatedControllers] = []
         self._bound: set[str] = set()
 
@@ -88,7 +88,7 @@ class SimulatedRun:
         await asyncio.sleep(1.0 - time.time() % 1.0)  # so that the groups of a tree are created in the same second
         await self._submit()
         await self._until(self._missing)
-        self.compares_nodes = await self._is_ordered()
+        self.is_ordered = await self._has_order()
 
     async def clean_up(self) -> None:
         """Delete the case, pods at once."""
@@ -156,7 +156,7 @@ class SimulatedRun:
             found |= {_normal(meta["name"]): meta["creationTimestamp"] for meta in metas}
         return found
 
-    async def _is_ordered(self) -> bool:
+    async def _has_order(self) -> bool:
         """Return whether the groups of each tree are created in the order of their names, or in the same second."""
         created = await self._groups()
         trees = [sorted(_normal(group["name"]) for group in tree["groups"]) for tree in self.prediction["trees"]]
@@ -217,25 +217,15 @@ class SimulatedRun:
         return found + Nodes(("pods", pod["node"]) for pod in self.prediction["singlePods"])
 
     def _differences(self, pods: list[Pod]) -> Iterator[str]:
-        """Yield what differs: pods by group, their nodes where the order is known, and victims."""
+        """Yield what differs: the pods of groups by node, and victims."""
         victims = {name.partition("/")[2] for one in self.prediction["victims"] for name in one["pods"]}
         running = {one["metadata"]["name"] for one in self.case.running if one["kind"] == "Pod"}
         gone = running - {pod.metadata.name for pod in pods}
         if gone != victims:
             yield f"evicted {sorted(gone)}, predicted {sorted(victims)}"
         actual, predicted = self._nodes_of(pods), self._predicted()
-        if not self.compares_nodes:
-            actual, predicted = _without_nodes(actual), _without_nodes(predicted)
         for place in sorted((actual - predicted) | (predicted - actual)):
             yield f"{place}: {actual[place]} pods, predicted {predicted[place]}"
-
-
-def _without_nodes(nodes: Nodes) -> Nodes:
-    """Return how many pods of each group have nodes."""
-    found = Nodes()
-    for (group, node), count in nodes.items():
-        found[group, "placed" if node else ""] += count
-    return found
 
 
 def _normal(group: str) -> str:
