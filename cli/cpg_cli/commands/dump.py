@@ -26,7 +26,7 @@ Examples:
 PAGE = "/debug/dump"
 
 
-class Snapshot(NamedTuple):
+class SourcedDump(NamedTuple):
     """A dump, its source, and what is not known."""
 
     dump: Dump
@@ -64,18 +64,18 @@ def command(cluster: ClusterOptions, file: str, source: str, scheduler_name: str
     click.echo(f"{file}: {len(found.dump.nodes)} nodes, {len(found.dump.pods)} pods, from {found.source}", err=True)
 
 
-def _snapshot(server: ApiServer, source: str, scheduler_name: str) -> Snapshot:
+def _snapshot(server: ApiServer, source: str, scheduler_name: str) -> SourcedDump:
     missing: tuple[str, ...] = ()
     if source != "view":
         try:
-            return Snapshot(parse_dump(PAGE, LeaderPages(server, scheduler_name).get(PAGE)), "the scheduler")
+            return SourcedDump(parse_dump(PAGE, LeaderPages(server, scheduler_name).get(PAGE)), "the scheduler")
         except CommandError as error:
             if source == "scheduler":
                 raise
             missing = (f"the scheduler could not be asked: {error}",)
     with progress_of(OutputOptions()) as report:
         found = live_cluster(server, scheduler_name=scheduler_name, now=time.time(), report=report)
-    return Snapshot(found.dump, "your view of the cluster", (*missing, *found.missing))
+    return SourcedDump(found.dump, "your view of the cluster", (*missing, *found.missing))
 
 
 def _write(path: Path, pieces: Iterable[bytes]) -> None:
