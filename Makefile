@@ -13,7 +13,7 @@ SPEED := $(wildcard tests/*/test_speed.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo lab-up lab-down test quick lint unit scenario e2e workloads hooks images generate bench bench-peer crash
-.PHONY: fuzz-workloads soak
+.PHONY: fuzz-workloads fuzz-simulate soak
 .PHONY: release-cli lock clean
 
 help: ## list the targets
@@ -98,6 +98,9 @@ crash: $(READY) ## kill the scheduler twenty times while it binds and while it e
 
 fuzz-workloads: $(READY) ## play 200 seeded runs of owners of pods against a model (RUNS=20, SEED=1 for the first seed)
 	FUZZ_RUNS=$(or $(RUNS),200) FUZZ_SEED=$(or $(SEED),1) FUZZ_MAX_SECONDS=5 FUZZ_RESULTS=bench/results $(PYTEST) tests/e2e/owners/test_seeded_runs.py
+
+fuzz-simulate: $(READY) ## compare 200 seeded simulations with the scheduler on a real API server (RUNS=20, SEED=1 for the first seed)
+	SIMULATE_RUNS=$(or $(RUNS),200) SIMULATE_SEED=$(or $(SEED),1) SIMULATE_RESULTS=bench/results $(PYTEST) tests/e2e/cli/test_simulated_runs.py
 
 soak: $(READY) ## change a cluster at random for half an hour and measure the scheduler's memory (SOAK=120 for two minutes, API=native)
 	$(BIN)/python bench/soak.py --seconds $(or $(SOAK),1800) --api $(or $(API),crd)

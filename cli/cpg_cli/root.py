@@ -8,11 +8,15 @@ from click.shell_completion import CompletionItem
 COMMANDS = {
     "tree": "Show trees with their status, health, pods and domains",
     "explain": "Say why a tree or pod waits, and what would help",
+    "simulate": "Say what would happen if manifests were submitted",
+    "what-if": "Say what would become of a tree if the cluster were different",
     "top": "Show what is free in blocks, racks and nodes, and what would fit",
     "queue": "List what waits, in the order in which it is tried",
     "wait": "Wait until a tree is placed, healthy or gone",
     "doctor": "Check the installation, your rights and the labels of nodes",
     "convert": "Turn manifests of other schedulers into ours",
+    "dump": "Write a snapshot of the cluster",
+    "replay": "Decide again from a snapshot, anywhere",
     "completion": "Write the completion of a shell",
 }
 """Every command with its line of help. Its module has the same name, with ``_`` for ``-``, and defines ``command``."""

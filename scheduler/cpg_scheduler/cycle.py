@@ -20,16 +20,17 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
 
+from cpg_api.core.pod import Pod
 from cpg_client.stall_guard import StallGuard
 from cpg_engine.cycle import could_place, decide
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.verdicts import Finding
 from cpg_scheduler.attempt import Attempt, attempt_of, bind_batch, failure_of, log_fields, status_updates
 from cpg_scheduler.binding.batch import BindBatch, BindDelayed, BindFailed, BindFailure, BindSucceeded
-from cpg_scheduler.binding.binder import Binder
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.expected_reservations import ExpectedReservations
 from cpg_scheduler.inadmissible import Inadmissible
@@ -45,8 +46,6 @@ from cpg_scheduler.preemption.results import PreemptionResult
 from cpg_scheduler.queueing.hints import ANY_CHANGE, FailedAttempt, signature_of
 from cpg_scheduler.queueing.requeue import Requeuer
 from cpg_scheduler.queueing.scheduling_queue import SchedulingQueue
-from cpg_scheduler.status.conditions import StatusWriter
-from cpg_scheduler.status.events import EventWriter
 from cpg_scheduler.status.log_fields import plan_fields
 from cpg_scheduler.status.messages.units import inadmissible_text
 from cpg_scheduler.status.reasons import REASON_SCHEDULER_ERROR
@@ -70,6 +69,27 @@ GATHERING_SECONDS = 0.005
 """Seconds for which changes are gathered after a pass without an attempt: thousands of pods may be terminating."""
 
 
+class BatchBinder(Protocol):
+    """What binds pods; the outcome of each batch arrives in the inbox."""
+
+    def start(self, batch: BindBatch) -> None:
+        """Begin to bind the pods of a batch."""
+
+
+class StatusReporter(Protocol):
+    """What writes conditions."""
+
+    def write(self, update: StatusUpdate) -> None:
+        """Write an update as soon as there is time."""
+
+
+class PlacementReporter(Protocol):
+    """What writes events about pods that were bound."""
+
+    def placed(self, pod: Pod, node: str) -> None:
+        """Write that a pod was bound to a node."""
+
+
 class SchedulingLoop:
     """Attempts units for as long as there are active ones, and sleeps until there are."""
 
@@ -79,12 +99,12 @@ class SchedulingLoop:
         queue: SchedulingQueue,
         inbox: EventInbox,
         *,
-        binder: Binder,
+        binder: BatchBinder,
         executor: Executor,
         preemption: PreemptionMachine,
         trees: TreeStatus,
-        status: StatusWriter,
-        events: EventWriter,
+        status: StatusReporter,
+        events: PlacementReporter,
         metrics: SchedulerMetrics,
         options: SearchOptions,
         clock: Callable[[], float],

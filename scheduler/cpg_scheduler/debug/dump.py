@@ -6,7 +6,9 @@ does not read, owners and most conditions are left out. Arguments and environmen
 All objects are frozen, so a dump is consistent although it is encoded in pieces while the event loop goes on.
 """
 
+import gzip
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -38,6 +40,8 @@ from cpg_scheduler.queueing.scheduling_queue import QueuePosition, SchedulingQue
 S = TypeVar("S", bound=Struct)
 FORMAT = 1
 """Increased whenever an older version would misread a dump."""
+GZIP = b"\x1f\x8b"
+"""Begins a compressed file."""
 
 OBJECTS_PER_PIECE = 250
 """Objects that are encoded between two turns of the event loop: some milliseconds."""
@@ -195,14 +199,20 @@ def encoded(found: Dump) -> Iterator[bytes]:
 
 
 def load(data: bytes) -> LoadedDump:
-    """Read a dump."""
+    """Return the cache of a dump, with its options."""
+    found = read_dump(data)
+    return LoadedDump(restored(found), found.options, found.taken)
+
+
+def read_dump(data: bytes) -> Dump:
+    """Read a dump, compressed or not."""
     try:
-        found = decode(data, Dump)
-    except msgspec.DecodeError as error:
+        found = decode(gzip.decompress(data) if data.startswith(GZIP) else data, Dump)
+    except (msgspec.DecodeError, OSError, EOFError, zlib.error) as error:
         raise UnreadableDumpError(f"not a dump of a scheduler: {error}") from error
     if found.format != FORMAT:
         raise UnreadableDumpError(f"the dump has format {found.format}, this version reads format {FORMAT}")
-    return LoadedDump(restored(found), found.options, found.taken)
+    return found
 
 
 def restored(found: Dump) -> ClusterCache:

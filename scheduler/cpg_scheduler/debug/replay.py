@@ -43,12 +43,12 @@ def replay(file: Path, root: str = "") -> Iterator[Mapping[str, object]]:
         log=structlog.wrap_logger(structlog.ReturnLogger(), processors=[]),
     )
     explainer = Explainer(cache, queue, preemption, options=loaded.options, clock=time.monotonic)
-    units = _named(explainer, cache, root) if root else _pending(cache)
+    units = _named(explainer, cache, root) if root else pending_units(cache)
     preemption.recover()  # nothing performs the instructions that it returns
     return map(explainer.explain, units)
 
 
-def _pending(cache: ClusterCache) -> list[UnitKey]:
+def pending_units(cache: ClusterCache) -> list[UnitKey]:
     """Return the pending units in queue order."""
     keys = (queue_key_of(cache, unit) for unit in {cache.unit_of(pod) for pod in cache.pods.values()})
     return [key.unit for key in sorted(key for key in keys if key is not None)]

@@ -35,7 +35,6 @@ from cpg_scheduler.binding.batch import (
     BindRefused,
     BindSucceeded,
 )
-from cpg_scheduler.binding.binder import Binder
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.cache.storage import Stored
 from cpg_scheduler.cycle import SchedulingLoop
@@ -54,8 +53,6 @@ from cpg_scheduler.preemption.machine import PreemptionMachine
 from cpg_scheduler.preemption.victim_condition import victim_message
 from cpg_scheduler.queueing.policy import RequeueBackoff
 from cpg_scheduler.queueing.scheduling_queue import SchedulingQueue
-from cpg_scheduler.status.conditions import StatusWriter
-from cpg_scheduler.status.events import EventWriter
 from cpg_scheduler.status.resync import TreeStatus
 from cpg_scheduler.testing.fakes import FakeBinder, FakeEventWriter, FakeExecutor, FakeStatusWriter
 
@@ -105,12 +102,12 @@ class Stage:
             self.cache,
             self.queue,
             self.inbox,
-            binder=cast("Binder", self.binder),
+            binder=self.binder,
             executor=self.executor,
             preemption=self.preemption,
             trees=self.trees,
-            status=cast("StatusWriter", self.status),
-            events=cast("EventWriter", self.events),
+            status=self.status,
+            events=self.events,
             metrics=self.metrics,
             options=SearchOptions(detail=True, candidates=1),
             clock=lambda: self.now,

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -98,6 +99,17 @@ def test_the_queue_is_that_of_the_scheduler(cli: CommandLine) -> None:
     text = cli("queue")
     assert ("SOURCE  scheduler, live" in text.stdout, text.stderr) == (True, "")
     assert max(map(len, text.stdout.splitlines())) <= 100
+
+
+def test_a_dump_of_the_scheduler_is_replayed(cli: CommandLine, tmp_path: Path) -> None:
+    """It comes through the port-forward; a user without that right gets what that user may list."""
+    file = str(tmp_path / "dump.json.gz")
+    dumped = cli("dump", "-o", file)
+    assert (dumped.returncode, "from the scheduler" in dumped.stderr) == (0, True), dumped.stderr
+    replayed = cli("replay", file, "large")
+    assert (replayed.returncode, "PodGroup default/large waits" in replayed.stdout) == (1, True), replayed.stderr
+    stranger = cli("dump", "-o", file, "--as", "stranger")
+    assert (stranger.returncode, "you may not list all nodes" in stranger.stderr) == (3, True)
 
 
 def test_the_queue_of_a_viewer_follows_from_conditions(released: Cluster, cli: CommandLine, full: None) -> None:

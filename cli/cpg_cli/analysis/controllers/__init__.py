@@ -1,0 +1,1 @@
+"""What the controllers of workloads create, one module per project: pure functions of their objects."""
