@@ -37,7 +37,10 @@ def explain(
     recorded: LastAttempt | None = None,
     seconds: float,
 ) -> ExplainAnswer:
-    """Return why a unit waits; ``recorded`` is the last attempt that its status shows."""
+    """Return why a unit waits; ``recorded`` is the last attempt that its status shows.
+
+    What would help is checked for some seconds, or not at all.
+    """
     tree = TreeName(unit.flavour, *unit.key)
     state = settled(scheduler, unit)
     if state is not None:
@@ -48,7 +51,7 @@ def explain(
     if answer.state == "Nominated" and answer.preemption is not None:
         awaited = named(answer.preemption.waits_for)
         attempt = replace(attempt, next_step=SuggestedStep("Wait", text=f"wait for the end of {awaited}"))
-    if answer.state in {"Fits", "Nominated"}:
+    if answer.state in {"Fits", "Nominated"} or not seconds:
         return replace(answer, attempt=attempt)
     checked = counterfactuals(scheduler, found, seconds=seconds)
     return replace(

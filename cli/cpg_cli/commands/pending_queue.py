@@ -14,9 +14,10 @@ from cpg_cli.cluster.listing import list_objects
 from cpg_cli.cluster.offline_scheduler import OfflineScheduler
 from cpg_cli.failures import CommandError, ExitCode
 from cpg_cli.options import ClusterOptions, OutputOptions, cluster_options, output_options
+from cpg_cli.rendering.ages import short_age
 from cpg_cli.rendering.console import console_of, progress_of
 from cpg_cli.rendering.documents import print_document
-from cpg_cli.rendering.tables import Column, age, print_table, warn, warn_of_unread
+from cpg_cli.rendering.tables import Column, print_table, warn, warn_of_unread
 
 EXAMPLES = """\b
 Examples:
@@ -87,7 +88,7 @@ def _print(how: OutputOptions, rows: Sequence[QueueRow]) -> None:
             row.owner or "-",
             str(row.priority),
             UNKNOWN if row.attempts is None else str(row.attempts),
-            age(row.since, now),
+            short_age(row.since, now) or UNKNOWN,
             SHORT.get(row.next_try, row.next_try),
             *([row.flavour or "-"] if wide else []),
         ]

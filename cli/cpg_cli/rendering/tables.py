@@ -1,6 +1,5 @@
 """Tables as kubectl has them: a line of headers, columns without lines."""
 
-import datetime as dt
 import textwrap
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
@@ -66,15 +65,3 @@ def warn(how: OutputOptions, sentences: Iterable[str]) -> None:
     """Write on standard error what makes an answer incomplete."""
     for sentence in sentences:
         click.secho(f"warning: {sentence}", err=True, fg="yellow", color=how.color)
-
-
-def age(since: str, now: float) -> str:
-    """Return how long ago a time of an object was, as kubectl writes it: ``40s``, ``12m``, ``3h``, ``5d``."""
-    try:
-        seconds = max(now - dt.datetime.fromisoformat(since).timestamp(), 0)
-    except ValueError:
-        return "-"
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds // size:.0f}{unit}"
-    return f"{seconds:.0f}s"
