@@ -218,12 +218,11 @@ def test_the_demo_shows_every_step(document_run: tuple[str, DocumentRun]) -> Non
         assert answers(DEMO_OUTPUT, output), output
 
 
-def test_the_demo_is_the_first_command_of_the_readme(document_run: tuple[str, DocumentRun]) -> None:
-    """It ends within its time limit in a clone that is set up."""
-    name, found = document_run
-    first = found.commands[0].text
-    assert (first == "make demo\n") == (name == "README.md")
-    assert first != "make demo\n" or found.seconds[0] < MAX_DEMO_SECONDS
+def test_the_demo_ends_within_its_time_limit(document_run: tuple[str, DocumentRun]) -> None:
+    """In a clone that is set up."""
+    _, found = document_run
+    times = zip(found.commands, found.seconds, strict=False)
+    assert all(seconds < MAX_DEMO_SECONDS for command, seconds in times if command.text == "make demo\n")
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
