@@ -54,7 +54,7 @@ OF_THE_OPERATOR = (
     "yarl",
 )
 """Packages that no command imports."""
-UNUSED = ("tests", "bin", "cpg_lab", "cpg_operator", "__pycache__")
+UNUSED = ("tests", "bin", "cpg_lab", "__pycache__")
 """Folders that no command reads."""
 URL = "https://YOUR-HOST/kube-cpg"
 

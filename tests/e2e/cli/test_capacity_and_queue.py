@@ -107,19 +107,20 @@ def test_a_dump_of_the_scheduler_is_replayed(cli: CommandLine, tmp_path: Path) -
     dumped = cli("dump", "-o", file)
     assert (dumped.returncode, "from the scheduler" in dumped.stderr) == (0, True), dumped.stderr
     replayed = cli("replay", file, "large")
-    assert (replayed.returncode, "PodGroup default/large waits" in replayed.stdout) == (1, True), replayed.stderr
+    assert (replayed.returncode, "large waits" in replayed.stdout) == (1, True), replayed.stderr
     stranger = cli("dump", "-o", file, "--as", "stranger")
     assert (stranger.returncode, "you may not list all nodes" in stranger.stderr) == (3, True)
 
 
 def test_the_queue_of_a_viewer_follows_from_conditions(released: Cluster, cli: CommandLine, full: None) -> None:
-    """A user with ``view`` in one namespace sees the same unit and reason, and no attempts."""
+    """A user with ``view`` in one namespace sees the same unit and reason, with the attempts that its status shows."""
     del full
     released.kubectl("create", "rolebinding", "viewer", "--clusterrole=view", "--user=viewer")
     done = cli("queue", "-o", "json", "--as", "viewer")
     answer = json.loads(done.stdout)
     (waiting,) = answer["units"]
-    assert (answer["source"], waiting["root"], waiting["attempts"]) == ("conditions", "PodGroup default/large", None)
+    assert (answer["source"], waiting["root"]) == ("conditions", "PodGroup default/large")
+    assert waiting["attempts"] >= 1
     assert "0/4 domains" in waiting["reason"]
     assert "the scheduler is not asked" in done.stderr
     stranger = cli("queue", "--as", "stranger")

@@ -85,6 +85,14 @@ def test_a_command_works(installed: Path) -> None:
     assert "minCount: 4" in done.stdout
 
 
+def test_a_simulation_needs_no_cluster(installed: Path) -> None:
+    """It has the code of the operator and the scheduler."""
+    examples = ROOT / "examples"
+    files: list[str | Path] = ["-f", examples / "02-tree", "--cluster", examples / "nodes.yaml"]
+    done = run(installed, "kubectl", "cpg", "simulate", *files)
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "fits: 10 of 10 pods placed"), done.stderr
+
+
 def test_kubectl_completes_its_commands(installed: Path) -> None:
     """By the second program of the archive."""
     done = run(installed, "kubectl", "__complete", "cpg", "doc")
