@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import msgspec
+from yaml import YAMLError
 
 from cpg_api.decoding import decode
 from cpg_cli.failures import CommandError, ExitCode, usage_error
@@ -185,8 +186,10 @@ class ApiServer:
         config = import_module("kubernetes.config")
         try:
             yield config
-        except (config.ConfigException, OSError, TypeError, KeyError) as error:
-            raise usage_error(f"kubeconfig: {error}", "see `kubectl config view`, or choose --kubeconfig") from error
+        except (config.ConfigException, OSError) as error:
+            raise _unusable(str(error)) from error
+        except (AttributeError, KeyError, TypeError, ValueError, YAMLError) as error:
+            raise _unusable("the file does not have the form of a kubeconfig") from error
 
     @contextmanager
     def _connection_errors(self) -> Iterator[None]:
@@ -197,6 +200,10 @@ class ApiServer:
         except HTTPError as error:
             host = self._client.configuration.host
             raise ApiServerError(f"{host} cannot be reached: {error}", hint="see `kubectl cluster-info`") from error
+
+
+def _unusable(problem: str) -> CommandError:
+    return usage_error(f"kubeconfig: {problem}", "see `kubectl config view`, or choose --kubeconfig")
 
 
 def _refused(status: int, body: bytes, path: str) -> ApiServerError:

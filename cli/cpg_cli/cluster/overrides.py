@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from typing import Any
 
-from cpg_api.scheduling.names import GROUP
+from cpg_api.scheduling.names import GROUP, INSTANTIATE
 from cpg_cli.cluster.documents import Document, Plain
 from cpg_cli.cluster.manifests import FLAVOURS
 from cpg_cli.failures import CommandError, usage_error
@@ -66,7 +66,8 @@ def _settable(documents: Sequence[Document]) -> Iterator[Settable]:
         plain = document.plain
         name, spec = plain["metadata"]["name"], plain.get("spec") or {}
         if document.group in FLAVOURS and document.kind == "Workload":
-            yield from _templates(spec)
+            annotations = plain["metadata"].get("annotations") or {}
+            yield from _templates(spec, ["replicas"] if annotations.get(INSTANTIATE) == "true" else [])
         elif document.group in FLAVOURS and document.kind in {"PodGroup", "CompositePodGroup"}:
             fields = _fields(spec, composite=document.kind == "CompositePodGroup")
             template = (spec.get("workloadRef") or {}).get("templateName")
@@ -76,12 +77,13 @@ def _settable(documents: Sequence[Document]) -> Iterator[Settable]:
             yield from _owner(document, name, spec)
 
 
-def _templates(spec: Plain) -> Iterator[Settable]:
+def _templates(spec: Plain, sizes: Sequence[str]) -> Iterator[Settable]:
+    """Yield the templates of a Workload; they have sizes where the operator creates the groups."""
     for list_ in LISTS:
         for template in spec.get(list_) or ():
             composite = list_ == LISTS[1]
-            yield template.get("name", ""), [*_fields(template, composite=composite), "replicas"], _setter(template)
-            yield from _templates(template)
+            yield template.get("name", ""), [*_fields(template, composite=composite), *sizes], _setter(template)
+            yield from _templates(template, sizes)
 
 
 def _fields(spec: Plain, *, composite: bool) -> list[str]:

@@ -201,6 +201,7 @@ def test_sizes_change_of_every_kind(kubectl_cpg: CommandRunner, example: str, op
         (["--set", "workers.minCount"], "is not NAME.FIELD=VALUE"),
         (["--scale", "workers=many"], "'many' is no number"),
         (["--scale", "train-job=2"], "train-job has no replicas that can be set"),
+        (["--scale", "replica=2"], "replica has no replicas that can be set"),
         (["--cluster", "nowhere.yaml"], "nowhere.yaml: No such file"),
         (["-f", "nowhere"], "nowhere: No such file"),
     ],
