@@ -90,6 +90,12 @@ def used_levels(cache: ClusterCache) -> list[str]:
     return sorted(found - {HOSTNAME})
 
 
+def labelled_levels(cache: ClusterCache) -> list[str]:
+    """Return the node labels that are about topology by their prefix, where no group uses any."""
+    keys = cache.snapshot.ledger.cluster.label_keys
+    return sorted(key for key in keys if "topology" in key.partition("/")[0] and "/" in key)
+
+
 def nested_levels(cache: ClusterCache, keys: Sequence[str]) -> list[tuple[str, ...]]:
     """Return chains of labels, each inside the one before; a label that is inside no other begins a chain.
 

@@ -10,6 +10,7 @@ from cpg_api.quantity import MILLI
 from cpg_cli.analysis.capacity import (
     DomainCapacity,
     Shape,
+    labelled_levels,
     nested_levels,
     offered_resources,
     parse_shape,
@@ -61,7 +62,9 @@ def command(
     warn_of_unread(how, found.unread.keys() & {"pods"}, "what pods hold counts as free")
     cache = OfflineScheduler(found.to_dump()).cache
     shape = parse_shape(shape_text, offered_resources(cache)) if shape_text is not None else None
-    chains: Sequence[tuple[str, ...]] = [labels] if labels else nested_levels(cache, used_levels(cache)) or [()]
+    chains: Sequence[tuple[str, ...]] = [labels]
+    if not labels:
+        chains = nested_levels(cache, used_levels(cache) or labelled_levels(cache)) or [()]
     tables = [
         survey_capacity(cache, chain, shape, with_nodes=with_nodes or not chain, tolerated=tolerated)
         for chain in chains

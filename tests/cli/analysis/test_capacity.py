@@ -7,6 +7,7 @@ from cpg_api.core.node import Taint
 from cpg_api.scheduling.forest import Group
 from cpg_cli.analysis.capacity import (
     full_name,
+    labelled_levels,
     nested_levels,
     offered_resources,
     parse_shape,
@@ -110,3 +111,9 @@ def test_levels_are_those_of_groups_and_nest_where_each_domain_is_in_one_other()
     cache = cache_of(nodes, groups)
     assert used_levels(cache) == ["no", "power", BLOCK, RACK]
     assert sorted(nested_levels(cache, used_levels(cache))) == [("power",), (BLOCK, RACK)]
+
+
+def test_labels_of_nodes_about_topology_are_levels_where_groups_use_none() -> None:
+    """By their prefix; others such as the name of the host are not."""
+    labels = {BLOCK: "b", RACK: "r", "kubernetes.io/hostname": "n", "example.com/rack": "r", "topology": "x"}
+    assert labelled_levels(cache_of([node("n", labels=labels)], [])) == [BLOCK, RACK]
