@@ -297,7 +297,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder, Cluster(ClusterSpec()) as cluster:
         crds = str(ROOT / "manifests" / "crds")
         cluster.kubectl("apply", "-f", crds)
-        cluster.kubectl("wait", "--for=condition=established", "--timeout=30s", "-f", crds)
+        cluster.access.wait_for_crds()
         log = Path(folder, "log")
         figures, problems = asyncio.run(measure(cluster, trees, log))
         for line in log.read_text().splitlines()[:5]:

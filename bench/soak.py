@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with Cluster(SPECS[given.api]) as cluster, tempfile.TemporaryDirectory() as folder:
         if given.api == "crd":
             cluster.kubectl("apply", "-f", "manifests/crds")
-            cluster.kubectl("wait", "--for=condition=established", "--timeout=30s", "-f", "manifests/crds")
+            cluster.access.wait_for_crds()
         replica = Replica(cluster.kubeconfig, Path(folder), "soaked", settings={"api": given.api})
         problems, figures = asyncio.run(soak(cluster, replica, given.seconds, seed=given.seed, api=given.api))
         replica.process.stop(20)

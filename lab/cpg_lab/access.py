@@ -2,12 +2,17 @@
 
 import base64
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
 from cpg_lab.errors import LabError
+
+MAX_SECONDS_TO_SERVE = 120.0
+"""Until all kinds of CRDs are served."""
+SECONDS_BETWEEN_QUESTIONS = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +42,16 @@ class Access:
         if check and done.returncode:
             raise LabError(f"kubectl {' '.join(arguments)} failed ({done.returncode}): {done.stderr.strip()}")
         return done
+
+    def wait_for_crds(self) -> None:
+        """Wait until all CRDs are served; kubectl fails on one that has no conditions yet, and is asked again."""
+        wait = ("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        deadline = time.monotonic() + MAX_SECONDS_TO_SERVE
+        while time.monotonic() < deadline:
+            if not self.kubectl(*wait, check=False).returncode:
+                return
+            time.sleep(SECONDS_BETWEEN_QUESTIONS)
+        self.kubectl(*wait)
 
     def token_for(self, service_account: str, namespace: str = "default") -> str:
         """Return a token of a service account, as its pods have."""

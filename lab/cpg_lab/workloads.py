@@ -178,9 +178,7 @@ def install_crds(controllers: Iterable[WorkloadController], access: Access, *, k
         access.kubectl(*_APPLY, input=manifests)
         if controller.preparation:
             access.kubectl(*controller.preparation)
-    # kubectl fails on a CRD that has no conditions yet, so a first answer of each is awaited by the path.
-    access.kubectl("wait", "--for=jsonpath={.status.acceptedNames.kind}", "crd", "--all", "--timeout=60s")
-    access.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=120s")
+    access.wait_for_crds()
 
 
 def install_webhooks(controller: WorkloadController, access: Access, url: str) -> None:

@@ -174,15 +174,14 @@ def test_sources_without_webhooks_are_an_error() -> None:
 def test_crds_are_served_before_controllers_start(access: Access) -> None:
     """They are applied as they are, or from a kustomization; then comes the object that kueue does not create."""
     workloads.install_crds([controller("lws"), controller("kueue")], access, kubernetes="1.37")
-    lws, kustomizing, kueue, preparing, *waiting = calls(access)
+    lws, kustomizing, kueue, preparing, waiting = calls(access)
     assert lws[0][:2] == kueue[0][:2] == ["apply", "--server-side"]
     assert list(yaml.safe_load_all(lws[1])) == [{"kind": "A"}, yaml.safe_load(CRDS)]
     assert kustomizing[0][0] == "kustomize"
     assert kustomizing[0][1].endswith("/config/components/crd")
     assert kueue[1] == f"{MANIFESTS}\n"
     assert preparing[0][:2] == ["create", "secret"]
-    assert [one[0][0] for one in waiting] == ["wait", "wait"]
-    assert waiting[-1][0][:3] == ["wait", "--for=condition=Established", "crd"]
+    assert waiting[0][:3] == ["wait", "--for=condition=Established", "crd"]
 
 
 def test_an_old_server_does_not_get_a_rule_that_it_cannot_compile(access: Access) -> None:
@@ -200,3 +199,19 @@ def test_webhooks_are_applied_as_one_list(access: Access) -> None:
     assert reading[1].endswith("/config/webhook")
     assert applying[:2] == ["apply", "--server-side"]
     assert [item["metadata"]["name"] for item in json.loads(given)["items"]] == ["cpg-lab-lws"]
+
+
+def test_a_crd_without_conditions_is_asked_again(access: Access) -> None:
+    """It is an error for kubectl alone."""
+    program = access.kubectl_path
+    program.write_text('#!/bin/sh\n[ -e "$0.seen" ] && exit 0\ntouch "$0.seen"\necho accessor error >&2\nexit 1\n')
+    access.wait_for_crds()
+    assert program.with_name(f"{program.name}.seen").exists()
+
+
+def test_a_crd_that_is_never_served_is_an_error(access: Access, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the words of kubectl."""
+    monkeypatch.setattr("cpg_lab.access.MAX_SECONDS_TO_SERVE", 0.3)
+    access.kubectl_path.write_text("#!/bin/sh\necho no conditions >&2\nexit 1\n")
+    with pytest.raises(LabError, match="no conditions"):
+        access.wait_for_crds()

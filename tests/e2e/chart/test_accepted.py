@@ -32,7 +32,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         files = [f"--filename={CERT_MANAGER}"]
         files += [f"--filename={kinds / f'monitoring.coreos.com_{name}.yaml'}" for name in KINDS]
         running.kubectl("apply", "--server-side", *files)
-        running.kubectl("wait", "--for=condition=established", "--timeout=30s", "crd", "--all")
+        running.access.wait_for_crds()
         for name in (SPACE, "limited"):
             running.kubectl("create", "namespace", name)
         yield running

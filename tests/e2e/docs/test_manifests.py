@@ -36,7 +36,7 @@ def cluster() -> Iterator[Cluster]:
     with Cluster(ClusterSpec()) as running:
         crds = str(ROOT / "manifests" / "crds")
         running.kubectl("apply", "-f", crds)
-        running.kubectl("wait", "--for=condition=established", "--timeout=30s", "-f", crds)
+        running.access.wait_for_crds()
         yield running
 
 
