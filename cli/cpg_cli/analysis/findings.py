@@ -40,11 +40,6 @@ def failure(check: str, text: str, todo: str) -> CheckFinding:
     return CheckFinding(CheckLevel.FAIL, check, text, todo)
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number and its noun."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def some(names: Iterable[str]) -> str:
     """Return the first of some names, and how many there are besides."""
     found = sorted(names)

@@ -13,9 +13,10 @@ from cpg_api.scheduling.membership import group_names, membership
 from cpg_api.scheduling.names import FINALIZER, SCHEDULER_NAME
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_cli.analysis.capacity import used_levels
-from cpg_cli.analysis.findings import CheckFinding, counted, failure, ok, some, warning
+from cpg_cli.analysis.findings import CheckFinding, failure, ok, some, warning
 from cpg_cli.cluster.facts import ClusterFacts
 from cpg_scheduler.cache.cluster import ClusterCache
+from cpg_scheduler.status.messages.wording import counted
 
 STALE_SECONDS = 300.0
 SYSTEM_CLASSES = {"system-node-critical", "system-cluster-critical"}

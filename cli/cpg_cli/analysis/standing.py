@@ -12,9 +12,9 @@ from cpg_api.scheduling.names import (
 )
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.templates import effective_tree
-from cpg_cli.analysis.findings import counted
 from cpg_scheduler.cache.cluster import SINGLE_POD, ClusterCache
 from cpg_scheduler.keys import UnitKey
+from cpg_scheduler.status.messages.wording import counted
 from cpg_scheduler.units import pending_pods
 
 
