@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from cpg_api.core.devices import AllocationResult
 from cpg_engine.verdicts import Explanation
 
 
@@ -13,7 +14,20 @@ class VolumeAllocation(Struct, frozen=True, tag="volume"):
     node: str
 
 
-Allocation = VolumeAllocation
+class DeviceAllocation(Struct, frozen=True, tag="devices"):
+    """Allocate devices to a claim, as ``namespace/name``, and reserve the claim for the pod.
+
+    ``is_new`` is False where the claim has this allocation already. ``uid`` is the claim's, since another claim may
+    come to have its name.
+    """
+
+    claim: str
+    uid: str
+    result: AllocationResult
+    is_new: bool = True
+
+
+Allocation = VolumeAllocation | DeviceAllocation
 """What a pod is allocated beside its node: a union of one type per allocator, see ``cpg_engine.cluster.allocator``."""
 
 

@@ -106,6 +106,28 @@ class ContainerStatus(ApiStruct, frozen=True):
     allocated_resources: ResourceList | None = None
 
 
+class PodResourceClaimStatus(ApiStruct, frozen=True):
+    """The claim that was made from a template for an entry of ``spec.resourceClaims``; None where none is needed."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
+class ContainerExtendedResourceRequest(ApiStruct, frozen=True):
+    """The request of a special claim that stands for an extended resource of a container."""
+
+    container_name: str = ""
+    resource_name: str = ""
+    request_name: str = ""
+
+
+class PodExtendedResourceClaimStatus(ApiStruct, frozen=True):
+    """The special claim for the extended resources of a pod that are devices."""
+
+    request_mappings: tuple[ContainerExtendedResourceRequest, ...] | None = None
+    resource_claim_name: str = ""
+
+
 class PodStatus(ApiStruct, frozen=True):
     """The observed state of a pod."""
 
@@ -115,6 +137,8 @@ class PodStatus(ApiStruct, frozen=True):
     start_time: str | None = None
     container_statuses: tuple[ContainerStatus, ...] | None = None
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
+    resource_claim_statuses: tuple[PodResourceClaimStatus, ...] | None = None
+    extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
 
 
 class Pod(ApiStruct, frozen=True):

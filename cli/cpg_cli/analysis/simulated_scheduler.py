@@ -195,7 +195,8 @@ class SimulatedScheduler:
         for uid, node in batch.nodes.items():
             pod = self.cache.pods[uid]
             for allocation in batch.allocations.get(uid, ()):
-                self._bind_claim(allocation)
+                if isinstance(allocation, VolumeAllocation):
+                    self._bind_claim(allocation)
             self.nodes[uid] = node
             self.pod_status.pop(uid, None)
             before = replace(pod, spec=replace(pod.spec, node_name=""))

@@ -33,6 +33,7 @@ from cpg_engine.cluster.pod_relations import asked_labels
 from cpg_engine.cluster.requests import node_amounts
 from cpg_engine.cluster.storage import StorageCatalog
 from cpg_engine.cluster.volume_allocator import VolumeAllocator
+from cpg_engine.devices.catalog import DeviceCatalog
 
 NO_ROW = -1
 """The row of a node that is not known."""
@@ -91,6 +92,7 @@ class Ledger:
         self.pod_index = PodIndex(self.cluster)
         self.tallies: tuple[Tally, ...] = (self.pod_index, *tallies)
         self.storage = StorageCatalog()
+        self.devices = DeviceCatalog()
         self.volume_allocator = VolumeAllocator(self.storage, self.cluster)
         self.allocators = Allocators((self.volume_allocator,))
         self.attachments = Attachments(self.storage, self.cluster)

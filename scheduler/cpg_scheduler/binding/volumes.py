@@ -64,7 +64,7 @@ class VolumeBinder:
 
     async def prebind(self, pods: Collection[Pod], allocations: Iterable[Allocation]) -> str:
         """Return as soon as all claims of the pods are bound, or the problem that prevents it."""
-        chosen = {one.claim: one for one in allocations}
+        chosen = {one.claim: one for one in allocations if isinstance(one, VolumeAllocation)}
         claims = self._unbound(pods)
         problem = ""
         if not claims:

@@ -43,7 +43,7 @@ def place(ledger: Ledger, name: str, *claims: str) -> str:
     """Place a pod that uses these claims; return its allocations, as claim=volume@node."""
     pod_class, row = class_of(ledger, *claims), ledger.cluster.row_of[name]
     ledger.place(pod_class, np.array([row]))
-    return short_form(*ledger.allocators.allocations(pod_class, row))
+    return short_form(*ledger.volume_allocator.allocations(pod_class, row))
 
 
 def short_form(*choices: VolumeAllocation) -> str:

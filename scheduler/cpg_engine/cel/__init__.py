@@ -1,0 +1,1 @@
+"""CEL expressions about devices, as Kubernetes evaluates them."""

@@ -1,0 +1,1 @@
+"""Devices of dynamic resource allocation: which a claim may have, and which it gets."""
