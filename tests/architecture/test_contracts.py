@@ -27,6 +27,7 @@ CLIENT = "Inside the client, processes use informers, informers use requests, re
 ENGINE = "Inside the engine, searches use parts and parts use the cluster"
 PREEMPTION = "Inside preemption, the plan uses searches and searches use the simulation"
 GANGS = "Inside gangs, the search uses parts and parts use the needs"
+DEVICES = "Inside devices, searches see views, and views are of pools for shapes"
 OPERATOR = "Inside the operator, handlers feed sources, sources the view, and writes leave by one writer"
 SCHEDULER = "Inside the scheduler, the loop uses components, components use the cache, and none calls back"
 FILTERS = "Filters are unaware of each other"
@@ -55,6 +56,8 @@ VIOLATIONS = [
     (ENGINE, {"scheduler/cpg_engine/scores/stray.py": "import cpg_engine.filters"}),
     (PREEMPTION, {"scheduler/cpg_engine/preemption/victims.py": "import cpg_engine.preemption.reprieve"}),
     (GANGS, {"scheduler/cpg_engine/gangs/needs.py": "import cpg_engine.gangs.search"}),
+    (DEVICES, {"scheduler/cpg_engine/devices/stray.py": "'on no layer'"}),
+    (DEVICES, {"scheduler/cpg_engine/devices/views.py": "import cpg_engine.devices.search"}),
     (OPERATOR, {"operator/cpg_operator/stray.py": "'on no layer'"}),
     (OPERATOR, {"operator/cpg_operator/view/stray.py": "import cpg_operator.writing.writer"}),
     (OPERATOR, {"operator/cpg_operator/sources/stray.py": "import cpg_operator.reconcile"}),
