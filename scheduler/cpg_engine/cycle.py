@@ -8,6 +8,7 @@
 
 from collections.abc import Iterable
 
+from cpg_engine.cluster.pod_classes import PlacedPod
 from cpg_engine.decisions import Bind, Decision, ReservedRoom
 from cpg_engine.errors import ContradictionError
 from cpg_engine.gangs.domain_choice import DomainChoice
@@ -32,9 +33,10 @@ def decide(snapshot: Snapshot, unit: Unit, options: SearchOptions, *, ignored: I
         search = PlacementSearch(snapshot, unit, options)
         finding, contradiction = _run(search)
         assignments = tuple(search.assignments()) if finding is Finding.PLACED else ()
+        placed = [PlacedPod(pod.pod_class, row, pod.claims) for pod, row in assignments]
         binds = tuple(
-            Bind(pod.uid, ledger.cluster.name(row), ledger.allocators.allocations(pod.pod_class, row))
-            for pod, row in assignments
+            Bind(pod.uid, ledger.cluster.name(row), allocations)
+            for (pod, row), allocations in zip(assignments, ledger.allocators.allocations(placed), strict=True)
             if not pod.is_expected
         )
         reserved = tuple(ReservedRoom(pod.uid, ledger.cluster.name(row)) for pod, row in assignments if pod.is_expected)

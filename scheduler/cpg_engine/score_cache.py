@@ -10,10 +10,11 @@ from collections import OrderedDict
 import numpy as np
 
 from cpg_engine.cluster.axes import Flags, Rows, Scores
+from cpg_engine.cluster.device_fit import DeviceRoom
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.pod_classes import PodClass
 from cpg_engine.filters import node_resources
-from cpg_engine.filters.registry import statically_feasible, storage_checks
+from cpg_engine.filters.registry import catalog_checks, statically_feasible
 from cpg_engine.scores.registry import dynamic_score, static_score
 from cpg_engine.weights import Weights
 
@@ -40,21 +41,33 @@ class ClassScores:
         self._slots: Scores = np.zeros(0, dtype=np.int64)
         self._slots_version = -1
         self._empty_slots: Scores | None = None
-        self._version = self._storage_version = -1
+        self._version = -1
+        self._catalogs = (-1, -1)
+        self._devices: DeviceRoom | None = None
         self.refresh()
 
     def refresh(self) -> None:
         """Score the nodes that have changed."""
         ledger = self._ledger
-        storage = ledger.storage.version if self.pod_class.volumes is not None else 0
-        if self._version == ledger.version and self._storage_version == storage:
+        catalogs = self._catalog_versions()
+        if self._version == ledger.version and self._catalogs == catalogs:
             return
-        if self._storage_version != storage or self._version < ledger.node_version:
+        if self._catalogs != catalogs or self._version < ledger.node_version:
             self._score_all_nodes()
         else:
             rows = ledger.changed_since(self._version)
             self.keys[rows] = self.keyed(rows)
-        self._version, self._storage_version = ledger.version, storage
+        self._version, self._catalogs = ledger.version, catalogs
+
+    def _catalog_versions(self) -> tuple[int, int]:
+        """Return the versions of what else the class depends on: volumes, and the devices that there are."""
+        ledger, pod_class = self._ledger, self.pod_class
+        if pod_class.devices is not None:
+            ledger.device_allocator.refresh()
+        return (
+            ledger.storage.version if pod_class.volumes is not None else 0,
+            ledger.devices.inventory_version if pod_class.devices is not None else 0,
+        )
 
     def keyed(self, rows: Rows, extra: int = 0) -> Scores:
         """Return the numbers of some nodes, as if ``extra`` more pods of the class were on each of them."""
@@ -62,6 +75,8 @@ class ClassScores:
             self.pod_class, self._ledger, rows, weights=self._weights, extra=extra
         )
         room = self.feasible[rows] & node_resources.passes(self.pod_class, self._ledger, rows, extra)
+        if self._devices is not None:
+            room &= self._devices.slots(rows) > extra
         packed = (score << SCORE_SHIFT) + (_LAST_RANK - self._ledger.cluster.ranks[rows])
         answer: Scores = np.where(room, packed, INFEASIBLE)
         return answer
@@ -71,7 +86,8 @@ class ClassScores:
         ledger = self._ledger
         if self._slots_version != ledger.version:
             rows = ledger.changed_since(self._slots_version)
-            self._slots[rows] = node_resources.slots(self.pod_class, ledger, rows) * self.feasible[rows]
+            slots = node_resources.slots(self.pod_class, ledger, rows) * self.feasible[rows]
+            self._slots[rows] = slots if self._devices is None else np.minimum(slots, self._devices.most(rows))
             self._slots_version = ledger.version
         return self._slots
 
@@ -79,14 +95,21 @@ class ClassScores:
         """Return for each row for how many pods of the class it would have room if nothing ran there."""
         if self._empty_slots is None:
             every = np.arange(len(self.feasible))
-            self._empty_slots = node_resources.empty_slots(self.pod_class, self._ledger, every) * self.feasible
+            slots = node_resources.empty_slots(self.pod_class, self._ledger, every) * self.feasible
+            self._empty_slots = slots if self._devices is None else np.minimum(slots, self._devices.most_if_free(every))
         return self._empty_slots
 
+    def device_groups(self, rows: Rows) -> Rows | None:
+        """Return numbers that are equal for nodes with the same devices left, or None where devices do not matter."""
+        return None if self._devices is None else self._devices.groups(rows)
+
     def _score_all_nodes(self) -> None:
-        ledger = self._ledger
+        ledger, devices = self._ledger, self.pod_class.devices
+        allocator = ledger.device_allocator
+        self._devices = allocator.room(devices) if devices is not None and allocator.is_columnar(devices) else None
         every: Rows = np.arange(ledger.cluster.size)
         self.feasible = statically_feasible(self.pod_class, ledger.cluster, every)
-        for _, passed in storage_checks(self.pod_class, ledger, every):
+        for _, passed in catalog_checks(self.pod_class, ledger, every):
             self.feasible &= passed
         rows = np.flatnonzero(self.feasible)
         self._bonus = np.zeros(len(every), dtype=np.int64)

@@ -37,6 +37,7 @@ class Lack(StrEnum):
 
     MEMBERS = "Members"
     VOLUMES = "Volumes"
+    DEVICES = "Devices"
 
 
 class Limitation(StrEnum):
@@ -47,7 +48,9 @@ class Limitation(StrEnum):
     TOPOLOGY = "Topology"
     """Its PodGroups require different topology keys."""
     OTHER_PODS = "OtherPods"
-    """Its pods depend on where other pods are: by affinity, spread, host ports or volumes."""
+    """Its pods depend on where other pods are: by affinity, spread, host ports, volumes or shared devices."""
+    DEVICES = "Devices"
+    """A pod is given the first devices that fit, and others might have left room for one more pod of the node."""
     BUDGET = "Budget"
     """The budget was used up."""
 
@@ -143,6 +146,7 @@ class Remedy(StrEnum):
     MAKE_ROOM = "MakeRoom"
     CHANGE_DEMANDS = "ChangeDemands"
     PROVIDE_VOLUMES = "ProvideVolumes"
+    PROVIDE_DEVICES = "ProvideDevices"
     MEND_PODS = "MendPods"
     MOVE_MEMBERS = "MoveMembers"
     RAISE_BUDGET = "RaiseBudget"

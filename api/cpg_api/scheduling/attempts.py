@@ -133,9 +133,9 @@ class SuggestedStep(ApiStruct, frozen=True):
     remedy: Annotated[
         str,
         describe(
-            "What to do, in one word: AddMembers, MakeRoom, ChangeDemands (or add nodes), ProvideVolumes, MendPods, "
-            "MoveMembers, RaiseBudget; or before an attempt, CreateGroup, CreateTemplate, ServeGroups, RemoveGates, "
-            "MendTree.",
+            "What to do, in one word: AddMembers, MakeRoom, ChangeDemands (or add nodes), ProvideVolumes, "
+            "ProvideDevices, MendPods, MoveMembers, RaiseBudget; or before an attempt, CreateGroup, CreateTemplate, "
+            "ServeGroups, RemoveGates, MendTree.",
             max_length=MAX_LABEL,
         ),
     ]

@@ -1,4 +1,4 @@
-"""The seam for what a pod is allocated beside its node: volumes today, devices next.
+"""The seam for what a pod is allocated beside its node: volumes and devices.
 
 To allocate another kind of resource, add:
 
@@ -7,16 +7,17 @@ To allocate another kind of resource, add:
 3. a filter in ``cpg_engine.filters`` that rejects the nodes for which ``reserve`` would find nothing;
 4. a ``PreBind`` in ``cpg_scheduler.binding`` that carries out allocations of the new type.
 
-What the claims of a pod ask for belongs to its ``PodClass``; ``pod_classes.NO_DEVICES`` rejects pods with resource
-claims until then. Nothing else has to change: the ledger rolls reservations back with the placement that made them,
-``Bind.allocations`` carries them to the scheduler, and the scheduler assumes and forgets them with the bind.
+What the claims of a pod ask for belongs to its ``PodClass``. Nothing else has to change: the ledger rolls reservations
+back with the placement that made them, ``Bind.allocations`` carries allocations to the scheduler, and the scheduler
+assumes and forgets them with the bind.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Protocol, TypeVar
 
 from cpg_engine.cluster.axes import Rows
-from cpg_engine.cluster.pod_classes import PodClass
+from cpg_engine.cluster.pod_classes import PlacedPod, PodClass
 from cpg_engine.decisions import Allocation
 
 A = TypeVar("A", bound=Allocation)
@@ -34,14 +35,17 @@ class Allocator(Protocol[A]):
     def kind(self) -> type[A]:
         """Return the type of its allocations."""
 
-    def reserve(self, pod_class: PodClass, rows: Rows) -> tuple[A, ...]:
+    def reserve(self, pod_class: PodClass, rows: Rows) -> tuple[Any, ...]:
         """Reserve for one pod of the class at each row; return the reservations that are new."""
 
-    def unreserve(self, reserved: tuple[A, ...]) -> None:
+    def unreserve(self, reserved: tuple[Any, ...]) -> None:
         """Undo what one call of ``reserve`` has returned, the last reservation first."""
 
-    def allocations(self, pod_class: PodClass, row: int) -> tuple[A, ...]:
-        """Return all allocations of a pod of the class that is placed at a row, shared ones included."""
+    def allocations(self, placed: Sequence[PlacedPod]) -> Iterable[tuple[A, ...]]:
+        """Return for each pod all of its allocations, shared ones included.
+
+        The pods are those that the ledger has placed since the last mark, in any order.
+        """
 
     def assume(self, allocations: Iterable[A]) -> None:
         """Count these allocations until the API shows them; those assumed already change nothing."""
@@ -50,7 +54,7 @@ class Allocator(Protocol[A]):
         """Stop counting assumed allocations that were not carried out."""
 
 
-Reserved = tuple[tuple[Allocator[Any], tuple[Allocation, ...]], ...]
+Reserved = tuple[tuple[Allocator[Any], tuple[Any, ...]], ...]
 """What one placement has reserved, by allocator."""
 
 
@@ -75,12 +79,10 @@ class Allocators:
         for allocator, allocations in reversed(reserved):
             allocator.unreserve(allocations)
 
-    def allocations(self, pod_class: PodClass, row: int) -> tuple[Allocation, ...]:
-        """Return all allocations of a pod of the class at a row, while the ledger holds its placement."""
-        found: tuple[Allocation, ...] = ()
-        for allocator in self._allocators:
-            found += allocator.allocations(pod_class, row)
-        return found
+    def allocations(self, placed: Sequence[PlacedPod]) -> Iterator[tuple[Allocation, ...]]:
+        """Yield all allocations of each pod, while the ledger holds the placement of all of them."""
+        for found in zip(*(allocator.allocations(placed) for allocator in self._allocators), strict=True):
+            yield tuple(chain.from_iterable(found))
 
     def assume(self, allocations: Iterable[Allocation]) -> None:
         """Count allocations that the scheduler is carrying out."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from cpg_api.core.pod import Pod
 from cpg_engine.cluster.axes import UNOFFERED, Amounts, ResourceAxis, moved_columns
+from cpg_engine.cluster.device_needs import PodDevices
 from cpg_engine.cluster.pod_classes import PodClass, make_class
 from cpg_engine.cluster.pod_relations import asked_labels
 
@@ -34,11 +35,11 @@ class ClassRegistry:
         """Return how many classes there are."""
         return len(self.by_signature)
 
-    def make(self, signature: bytes, pod: Pod, asked_labels: AbstractSet[str]) -> PodClass:
+    def make(self, signature: bytes, pod: Pod, asked_labels: AbstractSet[str], devices: PodDevices | None) -> PodClass:
         """Make the class of a pod."""
         if len(self.vectors) > 2 * len(self.by_signature) + MAX_STALE_VECTORS:
             self.vectors = {found.index: self.vectors[found.index] for found in self.by_signature.values()}
-        made = self.by_signature[signature] = make_class(self._made, pod, asked_labels)
+        made = self.by_signature[signature] = make_class(self._made, pod, asked_labels, devices)
         self.vectors[self._made] = self.axis.vector(made.requests)
         self._made += 1
         return made

@@ -26,8 +26,11 @@ from cpg_engine.cluster.allocator import Allocators, Reserved
 from cpg_engine.cluster.attachments import Attachments
 from cpg_engine.cluster.axes import Amounts, Rows, moved_columns
 from cpg_engine.cluster.class_registry import ClassRegistry
+from cpg_engine.cluster.device_allocator import DeviceAllocator
+from cpg_engine.cluster.device_needs import PodDevices, claim_keys, pod_devices
+from cpg_engine.cluster.device_stock import DeviceStock
 from cpg_engine.cluster.nodes import NodeColumns
-from cpg_engine.cluster.pod_classes import PodClass, signature
+from cpg_engine.cluster.pod_classes import NOMINATED, PodClass, is_nominated, signature
 from cpg_engine.cluster.pod_index import PodIndex
 from cpg_engine.cluster.pod_relations import asked_labels
 from cpg_engine.cluster.requests import node_amounts
@@ -94,7 +97,9 @@ class Ledger:
         self.storage = StorageCatalog()
         self.devices = DeviceCatalog()
         self.volume_allocator = VolumeAllocator(self.storage, self.cluster)
-        self.allocators = Allocators((self.volume_allocator,))
+        stock = DeviceStock(self.devices, self.cluster, self._touch)
+        self.device_allocator = DeviceAllocator(self.devices, self.cluster, self, stock)
+        self.allocators = Allocators((self.volume_allocator, self.device_allocator))
         self.attachments = Attachments(self.storage, self.cluster)
         self._held: dict[str, HeldPod] = {}
         self._on_node: dict[str, set[str]] = {}
@@ -136,14 +141,16 @@ class Ledger:
         self.allocatable[row] = self.used[row] = 0
         self.scored[row] = 0
         self.node_problems.pop(name, None)
-        for tally in (*self.tallies, self.attachments):
+        for tally in (*self.tallies, self.attachments, self.device_allocator.nominated):
             tally.forget(row)
         self.version += 1
         self.changed_at[row] = self.node_version = self.version
 
     def put_pod(self, pod: Pod, node_name: str) -> None:
         """Count a pod at a node, in place of its last state; raise ``RequestError`` if its requests are no amounts."""
-        pod_class = self.class_of(pod)
+        pod_class = self._class_for(pod, self._devices_of(pod) if is_nominated(pod) else None)
+        if pod.spec.resource_claims and not pod_class.nominated:
+            self.device_allocator.claims.put_user(pod.metadata.uid, claim_keys(pod))
         known = self._held.get(pod.metadata.uid)
         if known is not None and known.pod_class is pod_class and known.node_name == node_name:
             self._held[pod.metadata.uid] = replace(known, pod=pod)
@@ -160,6 +167,8 @@ class Ledger:
         found = self._held.pop(uid, None)
         if found is None:
             return
+        if found.pod.spec.resource_claims:
+            self.device_allocator.claims.remove_user(uid)
         there = self._on_node[found.node_name]
         there.discard(uid)
         if not there:
@@ -178,22 +187,29 @@ class Ledger:
         self.pod_index.put_namespace(name, labels)
 
     def class_of(self, pod: Pod) -> PodClass:
-        """Return the class of a pod, made for the first of its kind and kept for as long as anything holds it.
+        """Return the class of a pod that waits, made for the first of its kind and kept while anything holds it.
 
         Selectors of a new class may ask for labels that no class before it has asked for. Then the classes of held pods
         are split by these labels, and classes returned earlier for pending pods may be out of date.
         """
-        found = self.classes.by_signature.get(signature(pod, self.asked_labels))
+        return self._class_for(pod, self._devices_of(pod))
+
+    def _devices_of(self, pod: Pod) -> PodDevices | None:
+        return pod_devices(pod, pod.metadata.uid.removeprefix(NOMINATED), self.devices)
+
+    def _class_for(self, pod: Pod, devices: PodDevices | None) -> PodClass:
+        """Return the class of a pod that still needs these devices; a pod that is held has them by its claims."""
+        found = self.classes.by_signature.get(signature(pod, self.asked_labels, devices))
         if found is None:
             self._ask(asked_labels(pod.spec))
-            found = self._class_of(pod)
+            found = self._class_of(pod, devices)
         return found
 
-    def _class_of(self, pod: Pod) -> PodClass:
-        key = signature(pod, self.asked_labels)
+    def _class_of(self, pod: Pod, devices: PodDevices | None) -> PodClass:
+        key = signature(pod, self.asked_labels, devices)
         found = self.classes.by_signature.get(key)
         if found is None:
-            found = self.classes.make(key, pod, self.asked_labels)
+            found = self.classes.make(key, pod, self.asked_labels, devices)
         return found
 
     def _ask(self, labels: Iterable[str]) -> None:
@@ -213,7 +229,7 @@ class Ledger:
         for uid, held in self._held.items():
             if new.isdisjoint(held.pod.metadata.labels):
                 continue
-            pod_class = self._class_of(held.pod)
+            pod_class = self._class_of(held.pod, held.pod_class.devices)
             self._held[uid] = replace(held, pod_class=pod_class)
             if held.row != NO_ROW:
                 self._count(held.pod_class, held.row, -1)
@@ -283,6 +299,8 @@ class Ledger:
         """Add or subtract pods; the same row may occur several times, so plain indexing would lose some."""
         if uids:
             (self._ignored.update if sign < 0 else self._ignored.difference_update)(uids)
+            claims = self.device_allocator.claims
+            (claims.lift if sign < 0 else claims.put_back)(uids)
         if len(rows) == 1:
             self._count(pod_class, int(rows[0]), sign)
             return
@@ -304,9 +322,15 @@ class Ledger:
         self.version += 1
         self.changed_at[row] = self.version
 
+    def _touch(self, row: int) -> None:
+        """Note that something else than pods has changed at a row."""
+        self.version += 1
+        self.changed_at[row] = self.version
+
     def _tallies_of(self, pod_class: PodClass) -> tuple[Tally, ...]:
-        """Return the tallies that count a class; most pods have no volumes and cost nothing there."""
-        return self.tallies if pod_class.volumes is None else (*self.tallies, self.attachments)
+        """Return the tallies that count a class; most pods have no volumes or devices and cost nothing there."""
+        tallies = self.tallies if pod_class.volumes is None else (*self.tallies, self.attachments)
+        return (*tallies, self.device_allocator.nominated) if pod_class.nominated and pod_class.devices else tallies
 
     def _offer(self, names: Iterable[str]) -> None:
         """Give each resource of a node a column of its own, and count there what held pods request of it.

@@ -17,11 +17,10 @@ from cpg_api.core.affinity import PreferredSchedulingTerm
 from cpg_api.core.pod import Container, ContainerStatus, Pod, PodSpec, Toleration
 from cpg_api.problems import Problem
 from cpg_api.selectors import LabelMatcher, Labels, NodeMatcher, NodeTermMatcher
+from cpg_engine.cluster.device_needs import PodDevices
 from cpg_engine.cluster.pod_relations import Relations, relations_of
 from cpg_engine.cluster.requests import is_resize_infeasible, pod_requests
 from cpg_engine.cluster.volumes import PodVolumes, pod_volumes
-
-NO_DEVICES = Problem("spec.resourceClaims", "no devices are allocated by this scheduler; ask for extended resources")
 
 TOO_LARGE = Problem("spec", "the pod is too large: it has too many labels, constraints, volumes or containers")
 TOO_LARGE_NAME = "(too large)"
@@ -54,14 +53,24 @@ class PodClass(Struct, frozen=True, eq=False, weakref=True):
     tolerations: tuple[Toleration, ...]
     images: tuple[str, ...]
     volumes: PodVolumes | None
+    devices: PodDevices | None
     pod: Pod
     problems: tuple[Problem, ...]
 
 
-def signature(pod: Pod, asked_labels: AbstractSet[str] = frozenset()) -> bytes:
+class PlacedPod(Struct, frozen=True):
+    """A pod that is placed at a row; ``claims`` are the keys of its device claims, in the order of its needs."""
+
+    pod_class: PodClass
+    row: int
+    claims: tuple[str, ...] = ()
+
+
+def signature(pod: Pod, asked_labels: AbstractSet[str] = frozenset(), devices: PodDevices | None = None) -> bytes:
     """Return what the pods of one class have in common and no other pod has.
 
-    It is JSON, because that encodes integers of any size, and pods may contain them.
+    ``devices`` are those that the pod still needs. It is JSON, because that encodes integers of any size, and pods may
+    contain them.
     """
     spec = pod.spec
     return msgspec.json.encode(
@@ -69,7 +78,7 @@ def signature(pod: Pod, asked_labels: AbstractSet[str] = frozenset()) -> bytes:
             pod.metadata.namespace,
             _asked(pod, asked_labels),
             pod.is_terminating,
-            _is_nominated(pod),
+            is_nominated(pod),
             spec.node_name if not pod.status.phase else "",
             spec.node_selector,
             spec.affinity,
@@ -82,7 +91,7 @@ def signature(pod: Pod, asked_labels: AbstractSet[str] = frozenset()) -> bytes:
             spec.volumes
             and [(volume.persistent_volume_claim, volume.ephemeral, volume.csi) for volume in spec.volumes],
             _volume_owner(pod),
-            spec.resource_claims,
+            devices,
             [_granted(status) for status in pod.status.container_statuses or ()],
             [_granted(status) for status in pod.status.init_container_statuses or ()],
             is_resize_infeasible(pod),
@@ -90,7 +99,8 @@ def signature(pod: Pod, asked_labels: AbstractSet[str] = frozenset()) -> bytes:
     )
 
 
-def _is_nominated(pod: Pod) -> bool:
+def is_nominated(pod: Pod) -> bool:
+    """Return whether the pod stands for one that was nominated."""
     return pod.metadata.uid.startswith(NOMINATED)
 
 
@@ -118,7 +128,9 @@ def _volume_owner(pod: Pod) -> tuple[str, str] | None:
     return (pod.metadata.name, pod.metadata.uid) if ephemeral else None
 
 
-def make_class(index: int, pod: Pod, asked_labels: AbstractSet[str] = frozenset()) -> PodClass:
+def make_class(
+    index: int, pod: Pod, asked_labels: AbstractSet[str] = frozenset(), devices: PodDevices | None = None
+) -> PodClass:
     """Compile a class from one of its pods; raise ``RequestError`` where its requests are no amounts."""
     spec = pod.spec
     scored = pod_requests(pod, scored=True)
@@ -133,7 +145,7 @@ def make_class(index: int, pod: Pod, asked_labels: AbstractSet[str] = frozenset(
         namespace=pod.metadata.namespace,
         labels=labels,
         terminating=pod.is_terminating,
-        nominated=_is_nominated(pod),
+        nominated=is_nominated(pod),
         relations=relations,
         requests={name: number for name, number in pod_requests(pod).items() if number},
         scored_cpu=scored.get("cpu", 0),
@@ -145,12 +157,12 @@ def make_class(index: int, pod: Pod, asked_labels: AbstractSet[str] = frozenset(
         tolerations=spec.tolerations or (),
         images=tuple(container.image for container in (*(spec.init_containers or ()), *(spec.containers or ()))),
         volumes=pod_volumes(pod),
+        devices=devices,
         pod=pod,
         problems=(
             *(matcher.problems if matcher else ()),
             *(problem for _, term in preferences for problem in term.problems),
             *relations.problems,
-            *((NO_DEVICES,) if spec.resource_claims else ()),
             *((TOO_LARGE,) if spec.containers and spec.containers[0].name == TOO_LARGE_NAME else ()),
         ),
     )

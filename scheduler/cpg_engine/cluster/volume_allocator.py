@@ -10,14 +10,14 @@ The volumes that claims with the same requirements may have form a pool. It coun
 free, so a thousand such claims read one array instead of testing a thousand volumes each.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 import numpy as np
 
 from cpg_engine.cluster.axes import Flags, Rows, Scores
 from cpg_engine.cluster.nodes import NodeColumns
-from cpg_engine.cluster.pod_classes import PodClass
+from cpg_engine.cluster.pod_classes import PlacedPod, PodClass
 from cpg_engine.cluster.storage import StorageCatalog
 from cpg_engine.cluster.volume_reach import NO_ROWS, VolumeReach
 from cpg_engine.cluster.volumes import MULTI_NODE_MODES, ClaimInfo, PodVolumes, VolumeInfo, VolumeRequirements
@@ -121,8 +121,13 @@ class VolumeAllocator:
         for allocation in reversed(reserved):
             self._remove(allocation)
 
-    def allocations(self, pod_class: PodClass, row: int) -> tuple[VolumeAllocation, ...]:
-        """Return the allocations for the claims of a pod at a node, by claim, those of shared claims included."""
+    def allocations(self, placed: Iterable[PlacedPod]) -> Iterator[tuple[VolumeAllocation, ...]]:
+        """Yield the allocations for the claims of each pod, those of shared claims included."""
+        for pod in placed:
+            yield self._allocations(pod.pod_class, pod.row)
+
+    def _allocations(self, pod_class: PodClass, row: int) -> tuple[VolumeAllocation, ...]:
+        """Return the allocations for the claims of a pod at a node, by claim."""
         if pod_class.volumes is None:
             return ()
         self._refresh()

@@ -1,11 +1,16 @@
 """The catalog of devices: what drivers offer, what claims ask for, and what they have.
 
-It changes between cycles only. ``version`` is incremented with every change that matters to scheduling.
+It changes between cycles only. ``version`` is incremented with every change that matters to scheduling,
+``inventory_version`` with those of slices, classes and taint rules. Claims change a thousand times as often, so what is
+derived from them takes the changed ones from ``changed_claims``.
 """
 
 from typing import TypeVar
 
-from cpg_api.core.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+import msgspec
+
+from cpg_api.core.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimSpec, ResourceSlice
+from cpg_engine.devices.values import PoolId
 
 S = TypeVar("S")
 
@@ -16,48 +21,112 @@ class DeviceCatalog:
     def __init__(self) -> None:
         """Start empty."""
         self.version = 0
+        self.inventory_version = 0
         self.claims: dict[str, ResourceClaim] = {}
         self.slices: dict[str, ResourceSlice] = {}
         self.classes: dict[str, DeviceClass] = {}
         self.taint_rules: dict[str, DeviceTaintRule] = {}
+        self.slices_of: dict[PoolId, dict[str, ResourceSlice]] = {}
+        self.changed_pools: set[PoolId] = set()
+        self.changed_claims: dict[str, None] = {}
+        self.specs: list[ResourceClaimSpec] = []
+        """The distinct specs of claims, by code."""
+        self.spec_of: dict[str, int] = {}
+        """The code of each claim's spec."""
+        self._code_of: dict[bytes, int] = {}
 
     def put_claim(self, claim: ResourceClaim) -> None:
         """Add a claim or its new state."""
-        self._put(self.claims, claim.metadata.key, claim)
+        key = claim.metadata.key
+        before = self.claims.get(key)
+        if before is None or before.metadata.uid != claim.metadata.uid:
+            self.spec_of[key] = self.code_of(claim.spec)
+        if before is None or _relevant(before) != _relevant(claim):
+            self.version += 1
+            self.changed_claims[key] = None
+        self.claims[key] = claim
 
     def remove_claim(self, namespace: str, name: str) -> None:
         """Remove a claim."""
-        self._remove(self.claims, f"{namespace}/{name}")
+        key = f"{namespace}/{name}"
+        if self.claims.pop(key, None) is not None:
+            del self.spec_of[key]
+            self.version += 1
+            self.changed_claims[key] = None
+
+    def code_of(self, spec: ResourceClaimSpec) -> int:
+        """Return the code of a spec; equal specs have the same."""
+        code = self._code_of.setdefault(msgspec.json.encode(spec), len(self.specs))
+        if code == len(self.specs):
+            self.specs.append(spec)
+        return code
 
     def put_slice(self, found: ResourceSlice) -> None:
         """Add a slice or its new state."""
-        self._put(self.slices, found.metadata.name, found)
+        before = self.slices.get(found.metadata.name)
+        self.slices[found.metadata.name] = found
+        if before is not None:
+            if before.spec == found.spec:
+                return
+            self._leave_pool(before)
+        pool = pool_of(found)
+        self.slices_of.setdefault(pool, {})[found.metadata.name] = found
+        self.changed_pools.add(pool)
+        self._change_inventory()
 
     def remove_slice(self, name: str) -> None:
         """Remove a slice."""
-        self._remove(self.slices, name)
+        before = self.slices.pop(name, None)
+        if before is not None:
+            self._leave_pool(before)
+            self._change_inventory()
 
     def put_class(self, found: DeviceClass) -> None:
         """Add a device class or its new state."""
-        self._put(self.classes, found.metadata.name, found)
+        before = self.classes.get(found.metadata.name)
+        self.classes[found.metadata.name] = found
+        if before is None or before.spec != found.spec:
+            self._change_inventory()
 
     def remove_class(self, name: str) -> None:
         """Remove a device class."""
-        self._remove(self.classes, name)
+        if self.classes.pop(name, None) is not None:
+            self._change_inventory()
 
     def put_taint_rule(self, rule: DeviceTaintRule) -> None:
         """Add a taint rule or its new state."""
-        self._put(self.taint_rules, rule.metadata.name, rule)
+        before = self.taint_rules.get(rule.metadata.name)
+        self.taint_rules[rule.metadata.name] = rule
+        if before is None or before.spec != rule.spec:
+            self._change_taints()
 
     def remove_taint_rule(self, name: str) -> None:
         """Remove a taint rule."""
-        self._remove(self.taint_rules, name)
+        if self.taint_rules.pop(name, None) is not None:
+            self._change_taints()
 
-    def _put(self, table: dict[str, S], key: str, found: S) -> None:
-        if table.get(key) != found:
-            table[key] = found
-            self.version += 1
+    def _leave_pool(self, found: ResourceSlice) -> None:
+        pool = pool_of(found)
+        others = self.slices_of[pool]
+        del others[found.metadata.name]
+        if not others:
+            del self.slices_of[pool]
+        self.changed_pools.add(pool)
 
-    def _remove(self, table: dict[str, S], key: str) -> None:
-        if table.pop(key, None) is not None:
-            self.version += 1
+    def _change_inventory(self) -> None:
+        self.version += 1
+        self.inventory_version += 1
+
+    def _change_taints(self) -> None:
+        self.changed_pools.update(self.slices_of)
+        self._change_inventory()
+
+
+def pool_of(found: ResourceSlice) -> PoolId:
+    """Return the pool of a slice."""
+    return PoolId(found.spec.driver, found.spec.pool.name)
+
+
+def _relevant(claim: ResourceClaim) -> tuple[object, ...]:
+    meta, status = claim.metadata, claim.status
+    return meta.uid, meta.deletion_timestamp, meta.owner_references, status.allocation, status.reserved_for

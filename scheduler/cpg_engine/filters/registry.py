@@ -9,7 +9,15 @@ from cpg_engine.cluster.axes import Flags, Rows, Scores
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.nodes import NodeColumns
 from cpg_engine.cluster.pod_classes import PodClass
-from cpg_engine.filters import node_affinity, node_name, node_unschedulable, taint_toleration, volume_zone
+from cpg_engine.filters import (
+    dynamic_resources,
+    node_affinity,
+    node_name,
+    node_unschedulable,
+    taint_toleration,
+    volume_zone,
+)
+from cpg_engine.filters.dynamic_resources import DynamicResources
 from cpg_engine.filters.inter_pod_affinity import InterPodAffinity
 from cpg_engine.filters.node_ports import NodePorts
 from cpg_engine.filters.node_volume_limits import NodeVolumeLimits
@@ -92,9 +100,17 @@ def blocking_taints(cluster: NodeColumns, row: int) -> tuple[Taint, ...]:
     return (*taints, node_unschedulable.CORDON) if cluster.unschedulable[row] else taints
 
 
-def storage_checks(pod_class: PodClass, ledger: Ledger, rows: Rows) -> Iterator[tuple[str, Flags]]:
-    """Yield the checks that are static until a node or the catalog changes: reasons, with the nodes that pass."""
+def catalog_checks(pod_class: PodClass, ledger: Ledger, rows: Rows) -> Iterator[tuple[str, Flags]]:
+    """Yield the checks that are static until a node or a catalog changes: reasons, with the nodes that pass."""
     yield from volume_zone.checks(pod_class, ledger, rows)
+    yield from dynamic_resources.checks(pod_class, ledger, rows)
+
+
+def columnar_filters(pod_class: PodClass, ledger: Ledger) -> Iterator[PreFilterState]:
+    """Yield the states of filters for a class that the room of nodes stands for, as long as no pod is evicted."""
+    state = dynamic_resources.columnar_state(pod_class, ledger)
+    if state is not None:
+        yield state
 
 
 def dynamic_filters(ledger: Ledger, weights: Weights) -> tuple[DynamicFilter, ...]:
@@ -104,6 +120,7 @@ def dynamic_filters(ledger: Ledger, weights: Weights) -> tuple[DynamicFilter, ..
         VolumeRestrictions(ledger),
         NodeVolumeLimits(ledger),
         VolumeBinding(ledger),
+        DynamicResources(ledger),
         PodTopologySpread(ledger, weights),
         InterPodAffinity(ledger, weights),
     )

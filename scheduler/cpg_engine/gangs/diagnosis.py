@@ -182,22 +182,28 @@ class Diagnosis:
 
     def _lacks(self) -> list[Lack | None]:
         """Return for each group what it lacks that no node could replace."""
-        needs, storage = self._needs, self._snapshot.ledger.storage
-        stuck = {
-            index
-            for index, pod_class in needs.classes.items()
-            if pod_class.volumes is not None and storage.resolve(pod_class.volumes).problem
-        }
-        found: list[Lack | None] = [None if admissible else Lack.MEMBERS for admissible in needs.admissible]
+        stuck = {index: lack for index, pod_class in self._needs.classes.items() if (lack := self._lack_of(pod_class))}
+        found: list[Lack | None] = [None if admissible else Lack.MEMBERS for admissible in self._needs.admissible]
         for index in range(len(found) - 1, -1, -1) if stuck else ():
             node = self._unit.nodes[index]
             if node.leaf:
-                able = node.scheduled + sum(pod.pod_class.index not in stuck for pod in node.pending)
+                lacks = [lack for pod in node.pending if (lack := stuck.get(pod.pod_class.index))]
+                able = node.scheduled + len(node.pending) - len(lacks)
             else:
-                able = sum(found[child] is None for child in node.children)
+                lacks = [lack for child in node.children if (lack := found[child])]
+                able = len(node.children) - len(lacks)
             if found[index] is None and able < node.minimum:
-                found[index] = Lack.VOLUMES
+                found[index] = next((lack for lack in lacks if lack is not Lack.MEMBERS), Lack.VOLUMES)
         return found
+
+    def _lack_of(self, pod_class: PodClass) -> Lack | None:
+        """Return what the pods of a class lack that no node could replace."""
+        ledger = self._snapshot.ledger
+        if pod_class.volumes is not None and ledger.storage.resolve(pod_class.volumes).problem:
+            return Lack.VOLUMES
+        if pod_class.devices is not None and ledger.device_allocator.problem(pod_class.devices):
+            return Lack.DEVICES
+        return None
 
     # Reports.
 

@@ -91,6 +91,7 @@ class ExactLeafSearch:
         """Return the positions of rows without those that have the same room for all of the pods as an earlier one."""
         ledger, cache = self._snapshot.ledger, self._snapshot.score_cache
         room = (ledger.allocatable[rows][:, self._columns] - ledger.used[rows][:, self._columns]).T
-        kinds = np.stack([*room, *(cache.of(found).feasible[rows] for found in self._classes)])
+        devices = (groups for found in self._classes if (groups := cache.of(found).device_groups(rows)) is not None)
+        kinds = np.stack([*room, *devices, *(cache.of(found).feasible[rows] for found in self._classes)])
         _, first = np.unique(kinds, axis=1, return_index=True)
         return first

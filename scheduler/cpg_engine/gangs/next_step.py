@@ -10,6 +10,12 @@ from collections.abc import Mapping, Sequence
 from cpg_api.scheduling.forest import GroupKey
 from cpg_engine.verdicts import Domain, Finding, GroupReport, Lack, NextStep, Remedy, Status
 
+REMEDIES_OF_LACKS = {
+    Lack.MEMBERS: Remedy.ADD_MEMBERS,
+    Lack.VOLUMES: Remedy.PROVIDE_VOLUMES,
+    Lack.DEVICES: Remedy.PROVIDE_DEVICES,
+}
+
 
 def next_step(finding: Finding, reports: Sequence[GroupReport]) -> NextStep | None:
     """Return what would help, or None where the tree was placed."""
@@ -54,10 +60,10 @@ def _remedy(finding: Finding, failed: GroupReport) -> Remedy:
         return Remedy.MOVE_MEMBERS
     if failed.invalid and failed.status is Status.UNRESOLVABLE:
         return Remedy.MEND_PODS
-    if finding is Finding.INADMISSIBLE or failed.lack is Lack.MEMBERS:
+    if finding is Finding.INADMISSIBLE:
         return Remedy.ADD_MEMBERS
-    if failed.lack is Lack.VOLUMES:
-        return Remedy.PROVIDE_VOLUMES
+    if failed.lack is not None:
+        return REMEDIES_OF_LACKS[failed.lack]
     if failed.status is Status.UNRESOLVABLE:
         return Remedy.CHANGE_DEMANDS
     return Remedy.RAISE_BUDGET if finding is Finding.OUT_OF_BUDGET else Remedy.MAKE_ROOM

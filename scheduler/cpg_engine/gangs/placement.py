@@ -10,7 +10,7 @@ from msgspec import Struct
 from cpg_engine.cluster.axes import Flags, Rows, Scores
 from cpg_engine.cluster.pod_classes import PodClass
 from cpg_engine.filters import node_resources
-from cpg_engine.filters.registry import STATIC, PreFilterState, storage_checks
+from cpg_engine.filters.registry import STATIC, PreFilterState, catalog_checks, columnar_filters
 from cpg_engine.gangs.search_budget import NODE_SCAN_COST
 from cpg_engine.gangs.unit import PendingPod
 from cpg_engine.score_cache import INFEASIBLE, SCORE_SHIFT, choose_nodes
@@ -89,6 +89,12 @@ def pre_filter_states(snapshot: Snapshot, pod_class: PodClass) -> Iterator[PreFi
             yield state
 
 
+def eviction_states(snapshot: Snapshot, pod_class: PodClass) -> Iterator[PreFilterState]:
+    """Yield the states of the filters whose answers evictions may change, resources aside."""
+    yield from columnar_filters(pod_class, snapshot.ledger)
+    yield from pre_filter_states(snapshot, pod_class)
+
+
 def _one_by_one(
     snapshot: Snapshot, pod_class: PodClass, rows: Rows, *, count: int, states: Sequence[PreFilterState]
 ) -> Iterator[int]:
@@ -130,7 +136,7 @@ def is_unresolvable(snapshot: Snapshot, pod_class: PodClass, rows: Rows, compani
     snapshot.pause()
     rest = rows[snapshot.score_cache.of(pod_class).feasible[rows]]
     rest = rest[node_resources.could_fit_if_empty(pod_class, snapshot.ledger, rest)]
-    for state in pre_filter_states(snapshot, pod_class):
+    for state in eviction_states(snapshot, pod_class):
         rest = rest[state.could_ever_pass(rest, companions)]
     return not len(rest)
 
@@ -142,11 +148,11 @@ def filter_reasons(snapshot: Snapshot, pod_class: PodClass, rows: Rows) -> tuple
     rest = rows
     for static in STATIC:
         rest = _count_rejected(found, static.reason, rest, static.passes(pod_class, snapshot.ledger.cluster, rest))
-    rest = _count_in_order(found, rest, storage_checks(pod_class, snapshot.ledger, rest))
+    rest = _count_in_order(found, rest, catalog_checks(pod_class, snapshot.ledger, rest))
     for resource, nodes in node_resources.shortages(pod_class, snapshot.ledger, rest).items():
         found.append(FilterReason(text=_shortage_reason(resource), nodes=nodes))
     rest = rest[node_resources.passes(pod_class, snapshot.ledger, rest)]
-    for state in pre_filter_states(snapshot, pod_class):
+    for state in eviction_states(snapshot, pod_class):
         rest = _count_in_order(found, rest, state.checks(rest))
     return tuple(sorted(found, key=lambda reason: (-reason.nodes, reason.text)))
 

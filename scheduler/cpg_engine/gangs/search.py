@@ -25,14 +25,15 @@ from cpg_engine.decisions import PlacementCounts
 from cpg_engine.errors import ContradictionError
 from cpg_engine.gangs.affinity_order import AffinityOrder
 from cpg_engine.gangs.child_walk import ChildWalk
+from cpg_engine.gangs.claim_reach import ClaimReach
 from cpg_engine.gangs.diagnosis import Diagnosis
 from cpg_engine.gangs.domain_choice import DomainChoice, DomainOffer
 from cpg_engine.gangs.exact_leaf import MAX_PODS, ExactLeafSearch
 from cpg_engine.gangs.needs import Needs
 from cpg_engine.gangs.placed_tree import GroupPlacement, PlacedTree
 from cpg_engine.gangs.placement import PlacedGroup, place_pods
-from cpg_engine.gangs.proof import depends_on_others, is_exhaustive, limitations
-from cpg_engine.gangs.search_budget import NODE_SCAN_COST, SearchBudget
+from cpg_engine.gangs.proof import depends_on_choice_of_devices, depends_on_others, is_exhaustive, limitations
+from cpg_engine.gangs.search_budget import DEVICE_STEPS_PER_EFFORT, NODE_SCAN_COST, SearchBudget
 from cpg_engine.gangs.unit import PendingPod, Unit
 from cpg_engine.snapshot import Snapshot
 from cpg_engine.topology.domains import Scope
@@ -70,6 +71,7 @@ class PlacementSearch:
         snapshot.score_cache.reserve_capacity(len(self._needs.classes))
         self._placed = PlacedTree(unit)
         self._domains = DomainChoice(snapshot, self._needs, options.weights)
+        self._claim_reach = ClaimReach(snapshot, self._needs)
         self._options = options
         self._order = AffinityOrder(self._needs, snapshot.ledger)
         self._new_diagnosis = partial(
@@ -162,7 +164,8 @@ class PlacementSearch:
         self._budget.effort += NODE_SCAN_COST * search.steps
         if 0 in self._placed:
             return None
-        return Finding.NOT_FOUND if search.is_exhausted else Finding.IMPOSSIBLE
+        is_proof = not search.is_exhausted and not depends_on_choice_of_devices(self._snapshot, self._needs)
+        return Finding.IMPOSSIBLE if is_proof else Finding.NOT_FOUND
 
     def _ways(self, index: int, scope: Scope) -> Iterator[bool]:
         """Yield once for each way to place the minimum of a group inside a scope, while the ledger holds it."""
@@ -197,8 +200,10 @@ class PlacementSearch:
     def _offered_domains(self, index: int, scope: Scope, offer: DomainOffer) -> Iterator[Scope]:
         """Yield the scopes to try for a group, best first: preferred domains, then required ones, or just the scope."""
         if self._honors_preferences:
-            yield from self._domains.preferred(index, offer.scopes)
-        yield from offer.scopes
+            for domain in self._domains.preferred(index, offer.scopes):
+                yield from self._claim_reach.scopes(index, domain)
+        for domain in offer.scopes:
+            yield from self._claim_reach.scopes(index, domain)
         if not offer.scopes and self._needs.met[index]:
             # Its minimum is met by running members and no domain is open: it needs no place.
             yield Scope(chain=scope.chain, rows=scope.rows[:0])
@@ -223,9 +228,11 @@ class PlacementSearch:
 
     def _place_pods(self, scope: Scope, pods: Sequence[PendingPod], limit: int) -> PlacedGroup:
         """Place up to so many pods in a scope, and count the effort."""
+        devices = self._snapshot.ledger.device_allocator.effort
+        steps, cuts = devices.steps, devices.cuts
         placed = place_pods(self._snapshot, scope.rows, pods, limit, max_effort=self._budget.effort_left)
-        self._budget.effort += placed.effort
-        self._budget.is_exhausted |= placed.is_cut
+        self._budget.effort += placed.effort + (devices.steps - steps) // DEVICE_STEPS_PER_EFFORT
+        self._budget.is_exhausted |= placed.is_cut or devices.cuts > cuts
         return placed
 
     def _group_ways(self, index: int, scope: Scope) -> Iterator[bool]:

@@ -6,6 +6,9 @@ Effort is counted in units that depend on no machine and no clock: one per pod p
 NODE_SCAN_COST = 8
 """Effort of scanning the nodes for a class of pods; placing one more pod of that class costs one."""
 
+DEVICE_STEPS_PER_EFFORT = 8
+"""Steps of a search for devices that take as long as placing a pod."""
+
 MAX_WASTED_EFFORT_PER_RETRY = 500
 """Effort that may be wasted for each retry that is allowed and once more; a hundred retries make about a second."""
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import GroupKey, Tree, TreeNode
 from cpg_api.scheduling.podgroup import PodGroup
+from cpg_engine.cluster.device_needs import claim_keys
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.pod_classes import PodClass
 from cpg_engine.cluster.requests import RequestError
@@ -18,11 +19,15 @@ POD = "Pod"
 
 
 class PendingPod(Struct, frozen=True):
-    """A pod that waits for a node; one that is expected does not exist yet, and needs room all the same."""
+    """A pod that waits for a node; one that is expected does not exist yet, and needs room all the same.
+
+    ``claims`` are the keys of its device claims, in the order of the needs of its class.
+    """
 
     uid: str
     pod_class: PodClass
     is_expected: bool = False
+    claims: tuple[str, ...] = ()
 
 
 class UnitNode(Struct, frozen=True, kw_only=True):
@@ -147,7 +152,7 @@ def _members(pods: Iterable[Pod], ledger: Ledger) -> tuple[tuple[PendingPod, ...
         if pod_class.problems:
             refused.append(InvalidPod(uid=pod.metadata.uid, problems=pod_class.problems))
         else:
-            pending.append(PendingPod(uid=pod.metadata.uid, pod_class=pod_class))
+            pending.append(PendingPod(uid=pod.metadata.uid, pod_class=pod_class, claims=claim_keys(pod)))
     return tuple(pending), tuple(refused)
 
 

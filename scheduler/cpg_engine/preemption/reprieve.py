@@ -21,7 +21,7 @@ import numpy as np
 
 from cpg_engine.cluster.axes import Flags, Rows
 from cpg_engine.cluster.pod_classes import PodClass
-from cpg_engine.gangs.placement import pre_filter_states
+from cpg_engine.gangs.placement import eviction_states
 from cpg_engine.preemption.simulation import Assignments, PreemptionCandidate, PreemptionProblem, preempted
 from cpg_engine.preemption.victims import PotentialVictim, uids_of, without
 from cpg_engine.snapshot import Snapshot
@@ -85,9 +85,7 @@ def reprieved(
 ) -> list[PotentialVictim]:
     """Return the victims, asked in order, that may stay beside the assignments; the ledger is unchanged afterwards."""
     dependent = {
-        member.pod_class
-        for member, _ in assignments
-        if any(True for _ in pre_filter_states(snapshot, member.pod_class))
+        member.pod_class for member, _ in assignments if any(True for _ in eviction_states(snapshot, member.pod_class))
     }
     with preempted(snapshot, assignments, victims):
         return _Reprieve(snapshot, assignments, dependent).run(victims)
@@ -138,7 +136,7 @@ class _Reprieve:
 
     def _still_passes(self, pod_class: PodClass, rows: Rows) -> Flags:
         answer = np.ones(len(rows), dtype=np.bool_)
-        for state in pre_filter_states(self._snapshot, pod_class):
+        for state in eviction_states(self._snapshot, pod_class):
             answer &= state.still_passes(rows)
         return answer
 

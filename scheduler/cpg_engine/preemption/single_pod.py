@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from cpg_engine.cluster.axes import Amounts, Flags, Rows
 from cpg_engine.cluster.pod_classes import PodClass
 from cpg_engine.filters import node_resources
-from cpg_engine.gangs.placement import depends_on_other_pods, pre_filter_states
+from cpg_engine.gangs.placement import eviction_states
 from cpg_engine.gangs.unit import PendingPod
 from cpg_engine.preemption.budgets import BudgetAllowances
 from cpg_engine.preemption.simulation import PreemptionCandidate
@@ -113,7 +113,7 @@ def preempt_for_pod(
         return SinglePodResult(considered)
     room = ledger.allocatable[:, columns] - ledger.used[:, columns] - ledger.classes.vector_of(pod_class)[columns]
     able = snapshot.score_cache.of(pod_class).feasible
-    is_dependent = depends_on_other_pods(snapshot, pod_class)
+    is_dependent = any(True for _ in eviction_states(snapshot, pod_class))
     if budgets or is_dependent:
         room += table.total(len(room))
         table = table.select((able & (room >= 0).all(axis=1))[table.rows])
@@ -320,4 +320,4 @@ def _passes(snapshot: Snapshot, pod_class: PodClass, row: int) -> bool:
     at = np.array((row,), dtype=np.intp)
     if not node_resources.passes(pod_class, snapshot.ledger, at)[0]:
         return False
-    return all(state.passes(at)[0] for state in pre_filter_states(snapshot, pod_class))
+    return all(state.passes(at)[0] for state in eviction_states(snapshot, pod_class))

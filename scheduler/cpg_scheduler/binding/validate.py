@@ -16,7 +16,7 @@ import numpy as np
 from cpg_engine.cluster.axes import Rows
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.pod_classes import PodClass
-from cpg_engine.filters.registry import statically_feasible, storage_checks
+from cpg_engine.filters.registry import catalog_checks, statically_feasible
 from cpg_engine.snapshot import Snapshot
 from cpg_scheduler.cache.cluster import ClusterCache
 
@@ -91,7 +91,7 @@ def _problem(ledger: Ledger, pod_class: PodClass, rows: Rows) -> str:
     infeasible = ~statically_feasible(pod_class, ledger.cluster, rows)
     if infeasible.any():
         return f"node {ledger.cluster.name(int(rows[infeasible.argmax()]))} takes no such pods any more"
-    return next((reason for reason, passed in storage_checks(pod_class, ledger, rows) if not passed.all()), "")
+    return next((reason for reason, passed in catalog_checks(pod_class, ledger, rows) if not passed.all()), "")
 
 
 def _violations(snapshot: Snapshot, pods: PodsByClass) -> Iterator[tuple[str, str]]:

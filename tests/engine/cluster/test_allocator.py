@@ -9,7 +9,7 @@ from msgspec import Struct
 from cpg_engine.cluster.allocator import Allocators
 from cpg_engine.cluster.axes import Rows
 from cpg_engine.cluster.ledger import Ledger
-from cpg_engine.cluster.pod_classes import PodClass
+from cpg_engine.cluster.pod_classes import PlacedPod, PodClass
 from cpg_engine.decisions import VolumeAllocation
 from cpg_engine.testing.builders import node, pod
 from cpg_engine.testing.storage_builders import claim, stock, storage_class, using, volume
@@ -69,12 +69,12 @@ def test_rollback_undoes_the_reservations_of_all_allocators() -> None:
     found = ledger.class_of(pod("p", volumes=using("c")))
     ledger.place(found, np.array([0]))
     expected: Any = (VolumeAllocation("default/c", "v", "n"), DeviceAllocation("gpu-0"))
-    assert ledger.allocators.allocations(found, 0) == expected
+    assert list(ledger.allocators.allocations([PlacedPod(found, 0)])) == [expected]
     mark = ledger.mark()
     ledger.place(found, np.array([0]))
     assert len(devices.taken) == 2
     ledger.rollback(mark)
-    assert ledger.allocators.allocations(found, 0) == expected
+    assert list(ledger.allocators.allocations([PlacedPod(found, 0)])) == [expected]
     ledger.rollback(0)
     assert (ledger.volume_allocator.allocated, devices.taken) == ({}, [])
 

@@ -14,10 +14,11 @@ from cpg_api.core.affinity import (
     PreferredSchedulingTerm,
     TopologySpreadConstraint,
 )
-from cpg_api.core.pod import Container, ContainerPort, ContainerStatus, Pod, PodResourceClaim, Toleration
+from cpg_api.core.pod import Container, ContainerPort, ContainerStatus, Pod, Toleration
 from cpg_api.core.resources import ResourceRequirements
 from cpg_api.core.volumes import ClaimVolumeSource, EphemeralVolumeSource, PodVolume
 from cpg_api.meta import LabelSelector
+from cpg_engine.cluster.device_needs import ClaimNeed, PodDevices
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.pod_classes import NOMINATED, make_class, signature
 from cpg_engine.testing.builders import metadata, node, pod
@@ -63,7 +64,6 @@ def test_labels_count_once_a_selector_asks_for_them() -> None:
         pod("p", topology_spread_constraints=(TopologySpreadConstraint(topology_key="zone"),)),
         pod("p", init_containers=(Container(name="i"),)),
         pod("p", volumes=(PodVolume("v", persistent_volume_claim=ClaimVolumeSource("c")),)),
-        pod("p", resource_claims=(PodResourceClaim("r"),)),
         with_container(image="i"),
         with_container(ports=(ContainerPort(host_port=80),)),
         replace(pod("p"), spec=replace(pod("p").spec, node_name="n")),
@@ -144,10 +144,10 @@ def test_affinity_is_compiled_with_its_problems() -> None:
     ]
 
 
-def test_device_claims_are_a_problem() -> None:
-    """The kubelet would not start a pod without the devices allocated to it."""
-    (problem,) = make_class(0, pod("p", resource_claims=(PodResourceClaim("gpu"),))).problems
-    assert problem.path == "spec.resourceClaims"
+def test_devices_that_are_needed_distinguish_pods() -> None:
+    """By what their claims ask for, and by the claims themselves where they are not the pod's own."""
+    needs = [PodDevices((ClaimNeed(0),)), PodDevices((ClaimNeed(1),)), PodDevices((ClaimNeed(0, "c"),)), None]
+    assert len({signature(pod("p"), devices=found) for found in needs}) == 4
 
 
 def test_pod_affinity_is_no_node_affinity() -> None:

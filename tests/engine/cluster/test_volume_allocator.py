@@ -5,7 +5,7 @@ import pytest
 
 from cpg_api.core.volumes import CSINode, PersistentVolume, StorageClass
 from cpg_engine.cluster.ledger import Ledger
-from cpg_engine.cluster.pod_classes import PodClass
+from cpg_engine.cluster.pod_classes import PlacedPod, PodClass
 from cpg_engine.cluster.volumes import NO_PROVISIONER
 from cpg_engine.decisions import VolumeAllocation
 from cpg_engine.testing import storage_builders
@@ -43,7 +43,8 @@ def place(ledger: Ledger, name: str, *claims: str) -> str:
     """Place a pod that uses these claims; return its allocations, as claim=volume@node."""
     pod_class, row = class_of(ledger, *claims), ledger.cluster.row_of[name]
     ledger.place(pod_class, np.array([row]))
-    return short_form(*ledger.volume_allocator.allocations(pod_class, row))
+    (chosen,) = ledger.volume_allocator.allocations([PlacedPod(pod_class, row)])
+    return short_form(*chosen)
 
 
 def short_form(*choices: VolumeAllocation) -> str:
@@ -285,4 +286,4 @@ def test_pods_placed_by_force_reserve_what_is_free(ledger: Ledger) -> None:
 
 def test_pods_without_volumes_have_no_allocations(ledger: Ledger) -> None:
     """There is nothing to do for them."""
-    assert ledger.allocators.allocations(ledger.class_of(pod("p")), 0) == ()
+    assert list(ledger.allocators.allocations([PlacedPod(ledger.class_of(pod("p")), 0)])) == [()]

@@ -12,10 +12,10 @@ from cpg_engine.filters import node_affinity, node_name, node_unschedulable, tai
 from cpg_engine.filters.registry import (
     STATIC,
     blocking_taints,
+    catalog_checks,
     dynamic_filters,
     selects_nodes,
     statically_feasible,
-    storage_checks,
 )
 from cpg_engine.testing.builders import node, pod
 from cpg_engine.testing.filter_strategies import FilterCase, filter_cases, with_affinity, with_ports, with_spread
@@ -68,7 +68,7 @@ def test_plain_pods_have_no_state() -> None:
     ledger = Ledger()
     ledger.put_node(node("a"))
     pod_class = ledger.class_of(pod("p", cpu=1))
-    assert list(storage_checks(pod_class, ledger, np.arange(1))) == []
+    assert list(catalog_checks(pod_class, ledger, np.arange(1))) == []
     assert {None} == {found.pre_filter(pod_class) for found in dynamic_filters(ledger, Weights())}
 
 

@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from cpg_api.core.volumes import PersistentVolume, PersistentVolumeClaim, PodVolume
 from cpg_engine.cluster.ledger import Ledger
-from cpg_engine.cluster.pod_classes import PodClass
+from cpg_engine.cluster.pod_classes import PlacedPod, PodClass
 from cpg_engine.decisions import VolumeAllocation
-from cpg_engine.filters.registry import dynamic_filters, storage_checks
+from cpg_engine.filters.registry import catalog_checks, dynamic_filters
 from cpg_engine.testing import storage_builders
 from cpg_engine.testing.builders import node, pod
 from cpg_engine.testing.storage_builders import DRIVER, inline, using
@@ -265,7 +265,7 @@ def volumes_of(user: User) -> tuple[PodVolume, ...]:
 def open_nodes(ledger: Ledger, pod_class: PodClass) -> set[str]:
     """Return the nodes that every filter of volumes passes for a class."""
     rows = ledger.cluster.everything()
-    checks = [*storage_checks(pod_class, ledger, rows)]
+    checks = [*catalog_checks(pod_class, ledger, rows)]
     for state in [found.pre_filter(pod_class) for found in dynamic_filters(ledger, Weights())]:
         if state is not None:
             assert (state.could_ever_pass(rows) >= state.passes(rows)).all()
@@ -303,7 +303,8 @@ def test_the_filters_agree_with_the_model(case: Case, data: st.DataObject) -> No
             home = data.draw(st.sampled_from(sorted(expected)))
             row = ledger.cluster.row_of[home]
             ledger.place(pod_class, np.array([row]))
-            assert list(ledger.allocators.allocations(pod_class, row) if user.claims else ()) == model.place(user, home)
+            (chosen,) = ledger.allocators.allocations([PlacedPod(pod_class, row)])
+            assert list(chosen if user.claims else ()) == model.place(user, home)
 
 
 @settings(max_examples=200)

@@ -27,17 +27,23 @@ from cpg_scheduler.status.reasons import (
     REASON_PLACEMENT_NOT_FOUND,
     REASON_SCHEDULER_ERROR,
     REASON_UNSCHEDULABLE,
+    REASON_WAITING_FOR_DEVICES,
     REASON_WAITING_FOR_GROUP,
     REASON_WAITING_FOR_VOLUMES,
 )
 
 MINIMUM_PLACED = "its minimum has been placed"
 """The event of a group that is scheduled; its condition has no message, as upstream."""
-REASONS_OF_LACKS = {Lack.MEMBERS: REASON_WAITING_FOR_GROUP, Lack.VOLUMES: REASON_WAITING_FOR_VOLUMES}
+REASONS_OF_LACKS = {
+    Lack.MEMBERS: REASON_WAITING_FOR_GROUP,
+    Lack.VOLUMES: REASON_WAITING_FOR_VOLUMES,
+    Lack.DEVICES: REASON_WAITING_FOR_DEVICES,
+}
 LIMITATIONS = {
     Limitation.SHAPES: "pods of several shapes",
     Limitation.TOPOLOGY: "PodGroups with different topology keys",
     Limitation.OTHER_PODS: "pods that depend on other pods",
+    Limitation.DEVICES: "claims that devices can satisfy in several ways",
 }
 
 IMPLIED_REMEDIES = {Remedy.ADD_MEMBERS, Remedy.MEND_PODS}

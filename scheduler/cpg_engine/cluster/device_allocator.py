@@ -1,0 +1,325 @@
+"""Which devices the claims of a pod get.
+
+Placing a pod reserves devices for those of its claims that have none yet, all at once and in the order of the pod's
+spec, as upstream does for single pods. A claim that several pods use is allocated with the first of them; the others
+go where its devices can be used. What a decision has allocated is assumed until the API shows it.
+"""
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from cpg_api.core.affinity import NodeSelector
+from cpg_api.core.devices import MAX_RESERVED_FOR, AllocationResult, ResourceClaim
+from cpg_api.selectors import NodeMatcher
+from cpg_engine.cluster.axes import Flags, Rows
+from cpg_engine.cluster.device_claims import DeviceClaims
+from cpg_engine.cluster.device_fit import Changes, DeviceRoom, SearchEffort, Solution
+from cpg_engine.cluster.device_needs import ClaimNeed, PodDevices
+from cpg_engine.cluster.device_nominations import Codes, NominatedDevices
+from cpg_engine.cluster.device_stock import DeviceStock
+from cpg_engine.cluster.node_selection import term_holds
+from cpg_engine.cluster.nodes import NodeColumns
+from cpg_engine.cluster.pod_classes import PlacedPod, PodClass
+from cpg_engine.decisions import DeviceAllocation
+from cpg_engine.devices.catalog import DeviceCatalog
+from cpg_engine.devices.results import allocation_results
+from cpg_engine.devices.shapes import DeviceRequestError, DeviceShape, compile_shape
+from cpg_engine.devices.values import PoolState
+
+NOTHING = Solution(picks=None)
+"""The solution where nothing has to be allocated."""
+MAX_CACHED_SHAPES = 1_000
+"""Shapes whose room is kept; each takes some bytes for every node."""
+MAX_CACHED_SELECTORS = 10_000
+"""Node selectors of allocations that are kept."""
+
+
+class Reservation(Struct, frozen=True):
+    """Devices that are reserved for one pod of a class at a row, for claims with these codes.
+
+    ``used`` are the claims of the pod that other pods may use, ``shared`` those of them that are allocated with it.
+    """
+
+    number: int
+    pod_class: int
+    row: int
+    codes: Codes
+    solution: Solution
+    shared: tuple[str, ...] = ()
+    used: tuple[str, ...] = ()
+
+
+class DeviceAllocator:
+    """Reserves devices for the claims of pods."""
+
+    kind = DeviceAllocation
+
+    def __init__(self, catalog: DeviceCatalog, cluster: NodeColumns, changes: Changes, stock: DeviceStock) -> None:
+        """Start without reservations."""
+        self.catalog = catalog
+        self.stock = stock
+        self.claims = DeviceClaims(catalog, stock)
+        self._cluster = cluster
+        self._changes = changes
+        self._shapes: dict[Codes, DeviceShape | str] = {}
+        self._rooms: dict[Codes, DeviceRoom] = {}
+        self._reaches: dict[NodeSelector, Flags] = {}
+        self._seen = (-1, -1)
+        self._numbers = 0
+        self._reserved: dict[tuple[int, int], dict[int, Reservation]] = defaultdict(dict)
+        self._uses: Counter[str] = Counter()
+        self.nominated = NominatedDevices()
+        self.effort = SearchEffort()
+
+    # Between cycles.
+
+    def assume(self, allocations: Iterable[DeviceAllocation]) -> None:
+        """Count allocations until the API shows or contradicts them."""
+        self.claims.assume(allocations)
+
+    def forget(self, allocations: Iterable[DeviceAllocation]) -> None:
+        """Stop counting allocations that were not carried out."""
+        self.claims.forget(allocations)
+
+    def refresh(self) -> None:
+        """Bring everything up to date with the catalog and the nodes."""
+        self.claims.refresh()
+        now = (self.catalog.inventory_version, self._cluster.labels_version)
+        if self._seen != now:
+            if self._seen[0] != now[0]:
+                self._shapes.clear()
+                self._rooms.clear()
+            self._reaches.clear()
+            self._seen = now
+
+    # What pods need.
+
+    def problem(self, devices: PodDevices) -> str:
+        """Return why pods have to wait or can never be given devices, whatever is free; empty if nothing is wrong."""
+        self.refresh()
+        if devices.problem:
+            return devices.problem
+        shape = self._shape(self._codes(self._open(devices)))
+        return shape if isinstance(shape, str) else ""
+
+    def is_columnar(self, devices: PodDevices) -> bool:
+        """Return whether how many pods fit at a node depends on what is taken there, and on nothing else."""
+        if not devices.are_private:
+            return False
+        room = self.room(devices)
+        return room is not None and not room.is_coupled
+
+    def room(self, devices: PodDevices) -> DeviceRoom | None:
+        """Return the nodes as pods see them that need devices for the claims that have none yet.
+
+        Without such claims, and for requests that make no sense, there is None.
+        """
+        self.refresh()
+        return self._room(self._codes(self._open(devices)))
+
+    def reachable(self, devices: PodDevices) -> Flags | None:
+        """Return the rows where all claims that have devices can be used; None where there are no such claims."""
+        found = None
+        for need in devices.needs:
+            result = None if need.claim is None else self.claims.result_of(need.claim)
+            if result is not None:
+                reach = self._reach(result)
+                found = reach if found is None else found & reach
+        return found
+
+    def reaches(self, devices: PodDevices, rows: Rows) -> list[Rows]:
+        """Return the sets of nodes that could use what pods would be given, each with the first node that gives it.
+
+        Devices of one node can be used there alone.
+        """
+        room = self.room(devices)
+        if room is None:
+            return []
+        found: dict[object, list[int]] = {}
+        for row in rows[room.fits(rows)].tolist():
+            found.setdefault(room.reach_key(row), []).append(row)
+        return [np.array(alike, dtype=np.intp) for alike in found.values()]
+
+    def has_room_for_consumers(self, devices: PodDevices) -> bool:
+        """Return whether every claim can be reserved for one more pod."""
+        return all(
+            self.claims.is_reserved_for_group(need.claim)
+            or self.claims.consumers(need.claim) + self._uses[need.claim] < MAX_RESERVED_FOR
+            for need in devices.needs
+            if need.claim is not None
+        )
+
+    # Within a cycle: simulation.
+
+    def reserve(self, pod_class: PodClass, rows: Rows) -> tuple[Reservation, ...]:
+        """Reserve devices for one pod at each row."""
+        devices = pod_class.devices
+        if devices is None:
+            return ()
+        return tuple(self._reserve(pod_class, devices, row) for row in rows.tolist())
+
+    def unreserve(self, reserved: tuple[Reservation, ...]) -> None:
+        """Undo what one call of ``reserve`` has returned, the last first."""
+        for found in reversed(reserved):
+            self.stock.release(found.number)
+            del self._reserved[found.pod_class, found.row][found.number]
+            self._uses.subtract(found.used)
+            for key in found.shared:
+                del self.claims.simulated[key]
+
+    def allocations(self, placed: Sequence[PlacedPod]) -> Iterator[tuple[DeviceAllocation, ...]]:
+        """Yield the allocations of each pod, while the ledger holds the placement of all of them."""
+        left = {place: deque(found.values()) for place, found in self._reserved.items()}
+        for pod in placed:
+            devices = pod.pod_class.devices
+            if devices is None:
+                yield ()
+            else:
+                reservation = left[pod.pod_class.index, pod.row].popleft()
+                yield tuple(self._allocations(pod, devices, reservation))
+
+    def could_stay(self, row: int) -> bool:
+        """Return whether all pods that are placed at a row can have devices there as it is now; if so, they get those.
+
+        Devices of claims that several pods use stay what they are.
+        """
+        placed = [found for (_, at), some in self._reserved.items() if at == row for found in some.values()]
+        before = {found.number: self.stock.held_by(found.number) for found in placed}
+        movable = sorted((found for found in placed if not found.shared), key=lambda found: found.number)
+        for found in movable:
+            self.stock.release(found.number)
+        if all(self._choose_again(found) for found in movable) and not self.stock.is_overcommitted(row):
+            return True
+        for found in movable:
+            self.stock.release(found.number)
+            self.stock.hold(found.number, before[found.number])
+            self._reserved[found.pod_class, row][found.number] = found
+        return False
+
+    # Inside.
+
+    def _states_at(self, row: int) -> tuple[PoolState, ...]:
+        """Return what is taken of the pools of a node, by nominated pods too."""
+        states = self.stock.states(row)
+        for codes in self.nominated.at(row):
+            room = self._room(codes)
+            if room is not None:
+                states = room.states_after(row, states)
+        return states
+
+    def _open(self, devices: PodDevices) -> list[ClaimNeed]:
+        """Return the needs for which nothing is allocated yet."""
+        return [need for need in devices.needs if need.claim is None or self.claims.result_of(need.claim) is None]
+
+    @staticmethod
+    def _codes(needs: Iterable[ClaimNeed]) -> Codes:
+        return tuple(need.spec for need in needs)
+
+    def _shape(self, codes: Codes) -> DeviceShape | str:
+        """Return the shape of the claims with these codes, or why there is none."""
+        found = self._shapes.get(codes)
+        if found is None:
+            try:
+                found = compile_shape([self.catalog.specs[code] for code in codes], self.catalog.classes)
+            except DeviceRequestError as error:
+                found = str(error)
+            self._shapes[codes] = found
+        return found
+
+    def _room(self, codes: Codes) -> DeviceRoom | None:
+        if not codes:
+            return None
+        found = self._rooms.get(codes)
+        if found is None:
+            shape = self._shape(codes)
+            if isinstance(shape, str):
+                return None
+            if len(self._rooms) >= MAX_CACHED_SHAPES:
+                self._rooms.clear()
+            found = self._rooms[codes] = DeviceRoom(shape, self.stock, self._changes, self._states_at, self.effort)
+        return found
+
+    def _reserve(self, pod_class: PodClass, devices: PodDevices, row: int) -> Reservation:
+        needs = self._open(devices)
+        codes = self._codes(needs)
+        room = self._room(codes)
+        solution = NOTHING if room is None else room.solve(row)
+        self._numbers += 1
+        used = tuple(need.claim for need in devices.needs if need.claim is not None)
+        found = Reservation(self._numbers, pod_class.index, row, codes, solution, used=used)
+        self._uses.update(used)
+        if room is not None and solution.picks is not None:
+            self.stock.hold(found.number, room.taken(row, solution.picks))
+            if used:
+                results = self._results(found, [self._claim(need) for need in needs])
+                shared = {need.claim: one for need, one in zip(needs, results, strict=True) if need.claim is not None}
+                self.claims.simulated.update(shared)
+                found = replace(found, shared=tuple(shared))
+        self._reserved[pod_class.index, row][found.number] = found
+        return found
+
+    def _claim(self, need: ClaimNeed) -> ResourceClaim:
+        """Return the claim of a need; a private claim is not known here, and its name does not matter."""
+        return (
+            ResourceClaim(spec=self.catalog.specs[need.spec]) if need.claim is None else self.catalog.claims[need.claim]
+        )
+
+    def _choose_again(self, found: Reservation) -> bool:
+        """Reserve devices for a pod whose reservation was released; return whether there were any."""
+        room = self._room(found.codes)
+        if room is None or found.solution.picks is None:
+            return True
+        solution = room.solve(found.row)
+        if solution.picks is None:
+            return False
+        found = replace(found, solution=solution)
+        self.stock.hold(found.number, room.taken(found.row, solution.picks))
+        self._reserved[found.pod_class, found.row][found.number] = found
+        return True
+
+    def _results(self, found: Reservation, claims: Sequence[ResourceClaim]) -> tuple[AllocationResult, ...]:
+        """Return what each of the claims of a reservation gets."""
+        room = self._room(found.codes)
+        if room is None or found.solution.picks is None:
+            return ()
+        return allocation_results(
+            claims,
+            room.shape,
+            room.targets(found.row),
+            found.solution.picks,
+            node_name=self._cluster.name(found.row),
+            classes=self.catalog.classes,
+        )
+
+    def _allocations(self, pod: PlacedPod, devices: PodDevices, found: Reservation) -> Iterator[DeviceAllocation]:
+        """Yield the allocation of each claim of a pod."""
+        named = tuple(zip(devices.needs, pod.claims, strict=True))
+        opened = [key for need, key in named if need.claim is None or key in found.shared]
+        new = dict(zip(opened, self._results(found, [self.catalog.claims[key] for key in opened]), strict=True))
+        for key in pod.claims:
+            held = self.claims.held.get(key)
+            result = held.result if held is not None else new.get(key) or self.claims.simulated[key]
+            yield DeviceAllocation(key, self.catalog.claims[key].metadata.uid, result, is_new=held is None)
+
+    def _reach(self, result: AllocationResult) -> Flags:
+        """Return the rows where devices can be used."""
+        selector = result.node_selector
+        if selector is None:
+            return self._cluster.alive
+        found = self._reaches.get(selector)
+        if found is None:
+            if len(self._reaches) >= MAX_CACHED_SELECTORS:
+                self._reaches.clear()
+            found = self._reaches[selector] = self._selected(selector)
+        return found
+
+    def _selected(self, selector: NodeSelector) -> Flags:
+        every = np.arange(self._cluster.size)
+        answer = np.zeros(len(every), dtype=np.bool_)
+        for term in NodeMatcher.compile(selector).terms:
+            answer |= term_holds(term, self._cluster, every)
+        return answer & self._cluster.alive

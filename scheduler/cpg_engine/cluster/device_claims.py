@@ -1,0 +1,155 @@
+"""What claims have: by the API, assumed until the API shows it, or reserved in a simulation.
+
+A claim that the API shows with an allocation takes those devices, whichever scheduler allocated them. If all of its
+consumers are ignored, as victims are, its devices are free in the simulation.
+"""
+
+from collections.abc import Collection, Iterable
+
+from msgspec import Struct
+
+from cpg_api.core.devices import AllocationResult, ResourceClaim
+from cpg_engine.cluster.device_stock import DeviceStock
+from cpg_engine.decisions import DeviceAllocation
+from cpg_engine.devices.catalog import DeviceCatalog
+from cpg_engine.devices.results import taken_by
+
+PODS = "pods"
+"""The resource of a consumer that is a pod."""
+
+
+class HeldClaim(Struct, frozen=True):
+    """A claim with devices; ``assumed`` is the decision where the API does not show it yet."""
+
+    result: AllocationResult
+    assumed: DeviceAllocation | None = None
+
+
+class DeviceClaims:
+    """The claims that have devices."""
+
+    def __init__(self, catalog: DeviceCatalog, stock: DeviceStock) -> None:
+        """Start without claims."""
+        self._catalog = catalog
+        self._stock = stock
+        self.held: dict[str, HeldClaim] = {}
+        """The claims with devices, between cycles."""
+        self.simulated: dict[str, AllocationResult] = {}
+        """The claims of several pods that have devices in the simulation alone."""
+        self._users: dict[str, set[str]] = {}
+        """The held pods that use a claim, by UID."""
+        self._claims_of: dict[str, tuple[str, ...]] = {}
+        self._absent: set[str] = set()
+        """The held pods that are ignored."""
+        self._lifted: set[str] = set()
+        """The claims whose devices are free, because all consumers are ignored."""
+
+    # Between cycles.
+
+    def refresh(self) -> None:
+        """Take the changes of claims from the catalog."""
+        self._stock.refresh()
+        if self._catalog.changed_claims:
+            changed = tuple(self._catalog.changed_claims)
+            self._catalog.changed_claims.clear()
+            for key in changed:
+                self._read(key, self._catalog.claims.get(key))
+
+    def assume(self, allocations: Iterable[DeviceAllocation]) -> None:
+        """Count allocations until the API shows or contradicts them."""
+        self.refresh()
+        for allocation in allocations:
+            claim = self._catalog.claims.get(allocation.claim)
+            if allocation.claim in self.held or claim is None or claim.metadata.uid != allocation.uid:
+                continue
+            self._set(allocation.claim, HeldClaim(allocation.result, allocation))
+
+    def forget(self, allocations: Iterable[DeviceAllocation]) -> None:
+        """Stop counting allocations that were not carried out."""
+        self.refresh()
+        for allocation in allocations:
+            found = self.held.get(allocation.claim)
+            if found is not None and found.assumed == allocation:
+                self._set(allocation.claim, None)
+
+    def put_user(self, uid: str, claims: tuple[str, ...]) -> None:
+        """Note the claims of a held pod."""
+        if self._claims_of.get(uid, ()) == claims:
+            return
+        self.remove_user(uid)
+        self._claims_of[uid] = claims
+        for key in claims:
+            self._users.setdefault(key, set()).add(uid)
+
+    def remove_user(self, uid: str) -> None:
+        """Note that a pod is not held any more."""
+        for key in self._claims_of.pop(uid, ()):
+            users = self._users[key]
+            users.discard(uid)
+            if not users:
+                del self._users[key]
+
+    # Within a cycle.
+
+    def result_of(self, key: str) -> AllocationResult | None:
+        """Return what a claim has, in the simulation too."""
+        found = self.held.get(key)
+        return found.result if found is not None else self.simulated.get(key)
+
+    def consumers(self, key: str) -> int:
+        """Return how many consumers a claim has."""
+        claim = self._catalog.claims.get(key)
+        reserved = () if claim is None else claim.status.reserved_for or ()
+        return len({one.uid for one in reserved} | self._users.get(key, set()))
+
+    def is_reserved_for_group(self, key: str) -> bool:
+        """Return whether a consumer that is no pod has a claim, so that its pods need no entries."""
+        claim = self._catalog.claims.get(key)
+        return claim is not None and any(one.resource != PODS for one in claim.status.reserved_for or ())
+
+    def lift(self, uids: Iterable[str]) -> None:
+        """Free the devices of the claims all of whose consumers are ignored now."""
+        for key in self._note(uids, absent=True):
+            if key not in self._lifted and key in self.held and self._is_abandoned(key):
+                self._lifted.add(key)
+                self._stock.release(key)
+
+    def put_back(self, uids: Iterable[str]) -> None:
+        """Have the claims of pods that are not ignored any more take their devices again."""
+        for key in self._note(uids, absent=False):
+            if key in self._lifted and not self._is_abandoned(key):
+                self._lifted.discard(key)
+                self._stock.hold(key, taken_by(self.held[key].result))
+
+    def _note(self, uids: Iterable[str], *, absent: bool) -> Collection[str]:
+        concerned = [uid for uid in uids if uid in self._claims_of]
+        (self._absent.update if absent else self._absent.difference_update)(concerned)
+        return dict.fromkeys(key for uid in concerned for key in self._claims_of[uid])
+
+    def _is_abandoned(self, key: str) -> bool:
+        users = self._users.get(key, set())
+        claim = self._catalog.claims.get(key)
+        reserved = {one.uid for one in (claim.status.reserved_for or ())} if claim is not None else set()
+        return users | reserved <= self._absent
+
+    def _read(self, key: str, claim: ResourceClaim | None) -> None:
+        """Take the state of a claim from the API."""
+        before = self.held.get(key)
+        if claim is not None and claim.status.allocation is not None:
+            self._set(key, HeldClaim(claim.status.allocation))
+        elif before is not None:
+            is_pending = claim is not None and before.assumed is not None and claim.metadata.uid == before.assumed.uid
+            if not is_pending:
+                self._set(key, None)
+
+    def _set(self, key: str, found: HeldClaim | None) -> None:
+        before = self.held.get(key)
+        if found is None:
+            self.held.pop(key, None)
+        else:
+            self.held[key] = found
+        if before is not None and found is not None and before.result == found.result:
+            return
+        self._stock.release(key)
+        if found is not None:
+            self._stock.hold(key, taken_by(found.result))

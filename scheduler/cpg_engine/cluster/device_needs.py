@@ -1,0 +1,94 @@
+"""What a pod needs of devices: the claims that it names, in the order of its spec.
+
+A claim that was made from a template for one pod is private. Pods with equal private claims are alike, so a thousand
+workers stay one class of pods. A claim that several pods may use, or that has devices already, tells its pods from
+others.
+"""
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from cpg_api.core.devices import ResourceClaim
+from cpg_api.core.pod import Pod, PodResourceClaim
+from cpg_engine.devices.catalog import DeviceCatalog
+
+GROUP_KIND = "PodGroup"
+"""The owner of a claim that was made for all pods of a native group."""
+
+
+class ClaimNeed(Struct, frozen=True):
+    """One claim of a pod: the code of its spec, and its key where it is not private."""
+
+    spec: int
+    claim: str | None = None
+
+
+class PodDevices(Struct, frozen=True):
+    """What the pods of a class need of devices; ``problem`` says why they have to wait, whatever is free."""
+
+    needs: tuple[ClaimNeed, ...] = ()
+    problem: str = ""
+
+    @property
+    def are_private(self) -> bool:
+        """Return whether no other pod can matter to the claims, but for the devices that it takes."""
+        return all(need.claim is None for need in self.needs)
+
+
+def claim_names(pod: Pod) -> Iterator[tuple[PodResourceClaim, str | None]]:
+    """Yield the entries of a pod's claims, each with the name of its claim, None where it is not known yet.
+
+    An entry for which no claim is needed is left out.
+    """
+    made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses or ()}
+    for entry in pod.spec.resource_claims or ():
+        if entry.resource_claim_name is not None:
+            yield entry, entry.resource_claim_name
+        elif entry.name not in made or made[entry.name] is not None:
+            yield entry, made.get(entry.name)
+
+
+def claim_keys(pod: Pod) -> tuple[str, ...]:
+    """Return the claims of a pod that are known by name, as ``namespace/name``."""
+    if not pod.spec.resource_claims:
+        return ()
+    namespace = pod.metadata.namespace
+    return tuple(f"{namespace}/{name}" for _, name in claim_names(pod) if name is not None)
+
+
+def pod_devices(pod: Pod, uid: str, catalog: DeviceCatalog) -> PodDevices | None:
+    """Return what a pod with a UID needs of devices, or None where it names no claim."""
+    if not pod.spec.resource_claims:
+        return None
+    needs = []
+    for entry, name in claim_names(pod):
+        if name is None:
+            return PodDevices(problem=f'waiting for the ResourceClaim of "{entry.name}" to be created')
+        key = f"{pod.metadata.namespace}/{name}"
+        claim = catalog.claims.get(key)
+        problem = _problem(name, claim, uid, is_own=entry.resource_claim_name is None)
+        if claim is None or problem:
+            return PodDevices(problem=problem)
+        is_private = _is_owned(claim, uid) and entry.resource_claim_name is None and claim.status.allocation is None
+        needs.append(ClaimNeed(catalog.spec_of[key], None if is_private else key))
+    return PodDevices(tuple(needs)) if needs else None
+
+
+def _problem(name: str, claim: ResourceClaim | None, uid: str, *, is_own: bool) -> str:
+    """Return why a pod cannot use a claim, in kube-scheduler's words."""
+    if claim is None:
+        return f'resourceclaim "{name}" not found'
+    if claim.metadata.deletion_timestamp is not None:
+        return f'resourceclaim "{name}" is being deleted'
+    if is_own and not _is_owned(claim, uid) and not _is_of_group(claim):
+        return f"ResourceClaim {claim.metadata.key} was not created for the pod (pod is not owner)"
+    return ""
+
+
+def _is_owned(claim: ResourceClaim, uid: str) -> bool:
+    return any(owner.controller and owner.uid == uid for owner in claim.metadata.owner_references)
+
+
+def _is_of_group(claim: ResourceClaim) -> bool:
+    return any(owner.controller and owner.kind == GROUP_KIND for owner in claim.metadata.owner_references)

@@ -1,0 +1,257 @@
+"""Gangs that claim devices, through a whole cycle."""
+
+from collections import Counter
+
+import pytest
+
+from cpg_api.core.devices import ResourceSlice
+from cpg_api.core.pod import Pod
+from cpg_api.scheduling.forest import Forest, Group, GroupKey, key_of
+from cpg_engine.cycle import decide
+from cpg_engine.decisions import Decision, DeviceAllocation
+from cpg_engine.gangs.search import SearchOptions
+from cpg_engine.gangs.unit import GroupPods, tree_unit
+from cpg_engine.snapshot import Snapshot, new_snapshot
+from cpg_engine.testing.builders import composite, node, pod_group
+from cpg_engine.testing.claim_builders import allocated, claiming, offer, own_claim, worker, zone_slice
+from cpg_engine.testing.device_builders import (
+    claim_spec,
+    device,
+    device_claim,
+    device_class,
+    device_request,
+    device_slice,
+)
+from cpg_engine.verdicts import Finding, Lack, Limitation
+
+
+def cluster(**gpus: int) -> Snapshot:
+    """Return nodes of 64 CPU with so many GPUs each, in the zone of the last letter of their names."""
+    snapshot = new_snapshot()
+    ledger = snapshot.ledger
+    offer(ledger.devices, device_class())
+    for name, number in gpus.items():
+        ledger.put_node(node(name, cpu=64, labels={"zone": name[-1]}))
+        if number:
+            offer(ledger.devices, gpus_of(name, number))
+    return snapshot
+
+
+def gpus_of(name: str, number: int) -> ResourceSlice:
+    """Return so many GPUs of a node, two at each NUMA node."""
+    return device_slice(*(device(f"gpu-{index}", {"numa": index // 2}) for index in range(number)), node=name)
+
+
+def workers(
+    snapshot: Snapshot, number: int, *, gpus: int = 1, group: str = "pg", match: str | None = None
+) -> list[Pod]:
+    """Return pods with a claim of their own each, for so many GPUs, which match in an attribute if one is named."""
+    catalog, asked = snapshot.ledger.devices, device_request(count=gpus)
+    return [worker(catalog, f"{group}-{index}", asked, match=match, cpu=1, group=group) for index in range(number)]
+
+
+def decided(snapshot: Snapshot, pods: list[Pod], *, gang: int | None = None, key: str | None = None) -> Decision:
+    """Decide about a gang of these pods."""
+    group = pod_group("pg", gang=gang or len(pods), key=key)
+    return decided_tree(snapshot, [group], {key_of(group): GroupPods(pending=pods)})
+
+
+def decided_tree(snapshot: Snapshot, groups: list[Group], pods: dict[GroupKey, GroupPods]) -> Decision:
+    """Decide about a tree; check that the ledger is unchanged afterwards, and that no device is given twice."""
+    tree = next(iter(Forest.of(groups).trees()))
+    unit = tree_unit(tree, pods, snapshot.ledger)
+    before = state(snapshot)
+    decision = decide(snapshot, unit, SearchOptions(detail=True))
+    assert state(snapshot) == before
+    given = {
+        (one.claim, result.pool, result.device)
+        for bind in decision.binds
+        for one in bind.allocations
+        if isinstance(one, DeviceAllocation) and one.is_new
+        for result in one.result.devices.results or ()
+    }
+    assert max(Counter(place[1:] for place in given).values(), default=1) == 1
+    return decision
+
+
+def state(snapshot: Snapshot) -> tuple[object, ...]:
+    """Return what a cycle has to leave unchanged."""
+    ledger = snapshot.ledger
+    allocator = ledger.device_allocator
+    allocator.refresh()
+    states = {pool: allocator.stock.state(pool) for pool in sorted(allocator.stock.pools)}
+    return ledger.used.tolist(), states, dict(allocator.claims.held), dict(allocator.claims.simulated)
+
+
+def nodes_of(decision: Decision) -> dict[str, int]:
+    """Return how many pods are bound to each node."""
+    return dict(sorted(Counter(bind.node for bind in decision.binds).items()))
+
+
+def devices_of(decision: Decision) -> dict[str, str]:
+    """Return the devices of each claim, as ``pool/device``."""
+    return {
+        one.claim.removeprefix("default/"): " ".join(
+            f"{result.pool}/{result.device}" for result in one.result.devices.results or ()
+        )
+        for bind in decision.binds
+        for one in bind.allocations
+        if isinstance(one, DeviceAllocation)
+    }
+
+
+def reasons_of(decision: Decision) -> dict[str, int]:
+    """Return the reasons for rejected nodes."""
+    return {reason.text: reason.nodes for reason in decision.explanation.reports[-1].reasons}
+
+
+def test_each_pod_gets_devices_of_its_own() -> None:
+    """A gang with a claim for each pod fills the devices of the nodes and takes none twice."""
+    snapshot = cluster(a=2, b=3, c=0)
+    decision = decided(snapshot, workers(snapshot, 5))
+    assert nodes_of(decision) == {"a": 2, "b": 3}
+    assert sorted(devices_of(decision).values()) == ["a/gpu-0", "a/gpu-1", "b/gpu-0", "b/gpu-1", "b/gpu-2"]
+
+
+def test_a_gang_without_enough_devices_is_not_placed() -> None:
+    """One device too few, and no pod is bound."""
+    snapshot = cluster(a=2, b=2)
+    decision = decided(snapshot, workers(snapshot, 5))
+    assert (decision.explanation.finding, decision.binds) == (Finding.IMPOSSIBLE, ())
+    assert reasons_of(decision) == {"cannot allocate all claims": 2}
+
+
+def test_devices_count_by_domain() -> None:
+    """A gang goes to the only zone that has enough devices."""
+    snapshot = cluster(n1a=2, n2a=1, n1b=2, n2b=2)
+    decision = decided(snapshot, workers(snapshot, 4), key="zone")
+    assert nodes_of(decision) == {"n1b": 2, "n2b": 2}
+
+
+def test_pods_with_equal_claims_are_one_class() -> None:
+    """A thousand workers with claims of their own stay alike; one that asks for more does not."""
+    snapshot = cluster(a=4)
+    pods = [*workers(snapshot, 3), *workers(snapshot, 1, gpus=2, group="other")]
+    classes = [snapshot.ledger.class_of(one) for one in pods]
+    assert len({found.index for found in classes}) == 2
+
+
+def test_devices_of_one_claim_share_an_attribute() -> None:
+    """Two devices of one NUMA node for each pod: of three free ones on a node, two at most serve."""
+    snapshot = cluster(a=3, b=4)
+    decision = decided(snapshot, workers(snapshot, 3, gpus=2, match="numa"))
+    assert sorted(devices_of(decision).values()) == ["a/gpu-0 a/gpu-1", "b/gpu-0 b/gpu-1", "b/gpu-2 b/gpu-3"]
+    assert decided(snapshot, workers(snapshot, 4, gpus=2, match="numa")).explanation.finding is Finding.IMPOSSIBLE
+
+
+def test_finding_no_devices_proves_nothing_where_others_could_have_been_chosen() -> None:
+    """By their number, the devices would be enough for two pods, so only a search can tell, and it is greedy."""
+    snapshot = cluster(a=0)
+    offer(
+        snapshot.ledger.devices,
+        device_slice(*(device(f"gpu-{index}", {"numa": index // 3}) for index in range(4)), node="a"),
+    )
+    decision = decided(snapshot, workers(snapshot, 2, gpus=2, match="numa"))
+    assert (decision.explanation.finding, decision.explanation.limitations) == (
+        Finding.NOT_FOUND,
+        (Limitation.DEVICES,),
+    )
+
+
+def test_a_claim_of_the_whole_group_holds_it_together() -> None:
+    """Pods that share a claim for devices of a node go to that node, one that has room for all of them."""
+    snapshot = cluster(a=1, b=1)
+    snapshot.ledger.put_node(node("a", cpu=2))
+    offer(snapshot.ledger.devices, device_claim("shared"))
+    decision = decided(snapshot, [claiming(f"p{index}", "shared", cpu=1, group="pg") for index in range(3)])
+    assert nodes_of(decision) == {"b": 3}
+    assert devices_of(decision) == {"shared": "b/gpu-0"}
+
+
+def test_a_claim_over_the_network_holds_a_group_in_its_zone() -> None:
+    """Of two zones with a device that all their nodes can use, the one with room for all pods is found."""
+    snapshot = cluster(n1a=0, n1b=0, n2b=0)
+    for name in ("n1a", "n1b", "n2b"):
+        snapshot.ledger.put_node(node(name, cpu=2, labels={"zone": name[-1]}))
+    offer(snapshot.ledger.devices, device_claim("fabric"), zone_slice("a", "link"), zone_slice("b", "link"))
+    pods = [claiming(f"p{index}", "fabric", cpu=1, group="pg") for index in range(4)]
+    decision = decided(snapshot, pods)
+    assert nodes_of(decision) == {"n1b": 2, "n2b": 2}
+    assert devices_of(decision) == {"fabric": "pool-b/link"}
+
+
+def test_devices_over_the_network_are_counted_across_nodes() -> None:
+    """Pods with a claim each for one of two devices of a zone: the third waits."""
+    snapshot = cluster(n1a=0, n2a=0)
+    offer(snapshot.ledger.devices, zone_slice("a", "x", "y"))
+    assert len(decided(snapshot, workers(snapshot, 3), gang=2).binds) == 2
+    assert decided(snapshot, workers(snapshot, 3)).binds == ()
+
+
+def test_allocated_claims_pin_their_pods() -> None:
+    """A claim that has a device of a node already leaves its pod that node alone, and is not allocated again."""
+    snapshot = cluster(a=1, b=1)
+    offer(snapshot.ledger.devices, allocated(device_claim("old"), "b", "gpu-0"))
+    decision = decided(snapshot, [claiming("p", "old", cpu=1)])
+    assert nodes_of(decision) == {"b": 1}
+    (bind,) = decision.binds
+    assert [one.is_new for one in bind.allocations if isinstance(one, DeviceAllocation)] == [False]
+    snapshot.ledger.remove_node("b")
+    assert reasons_of(decided(snapshot, [claiming("p", "old", cpu=1)])) == {
+        "resourceclaim not available on the node": 1
+    }
+
+
+def test_allocated_devices_are_taken() -> None:
+    """What any claim of the API has is not given again; once the claim is gone it is."""
+    snapshot = cluster(a=2)
+    offer(snapshot.ledger.devices, allocated(device_claim("old"), "a", "gpu-0"))
+    assert devices_of(decided(snapshot, workers(snapshot, 1))) == {"pg-0-gpu": "a/gpu-1"}
+    assert decided(snapshot, workers(snapshot, 2)).binds == ()
+    snapshot.ledger.devices.remove_claim("default", "old")
+    assert len(decided(snapshot, workers(snapshot, 2)).binds) == 2
+
+
+def test_assumed_devices_are_taken_until_they_are_forgotten() -> None:
+    """A decision counts until the API shows another state of the claim, or the scheduler forgets it."""
+    snapshot = cluster(a=2)
+    allocators = snapshot.ledger.allocators
+    first = decided(snapshot, workers(snapshot, 1)).binds[0].allocations
+    allocators.assume(first)
+    allocators.assume(first)
+    again = decided(snapshot, workers(snapshot, 1, group="other"))
+    assert devices_of(again) == {"other-0-gpu": "a/gpu-1"}
+    allocators.forget(first)
+    allocators.forget(first)
+    assert devices_of(decided(snapshot, workers(snapshot, 1, group="other"))) == {"other-0-gpu": "a/gpu-0"}
+
+
+@pytest.mark.parametrize(
+    ("pod", "reason"),
+    [
+        (claiming("p", "missing"), 'resourceclaim "missing" not found'),
+        (
+            claiming("p", made={"gpu": "q-gpu"}),
+            "ResourceClaim default/q-gpu was not created for the pod (pod is not owner)",
+        ),
+        (claiming("p", "unknown-class"), "device class tpu does not exist"),
+    ],
+)
+def test_claims_that_cannot_be_allocated_are_named(pod: Pod, reason: str) -> None:
+    """What is wrong with the claims of a pod is said, and that no node would help."""
+    snapshot = cluster(a=1)
+    tpu = device_claim("unknown-class", claim_spec(device_request(device_class_name="tpu")))
+    offer(snapshot.ledger.devices, own_claim("q"), tpu)
+    decision = decided(snapshot, [pod])
+    assert reasons_of(decision) == {reason: 1}
+    assert decision.explanation.reports[0].lack is Lack.DEVICES
+
+
+def test_a_tree_takes_devices_across_its_groups() -> None:
+    """Two gangs below one root, each in a zone of its own, never share a device."""
+    snapshot = cluster(n1a=4, n1b=3)
+    root = composite("root", gang=2)
+    leaves = [pod_group(name, gang=3, parent="root", key="zone") for name in ("x", "y")]
+    pods = {key_of(leaf): GroupPods(pending=workers(snapshot, 3, group=leaf.metadata.name)) for leaf in leaves}
+    decision = decided_tree(snapshot, [root, *leaves], pods)
+    assert nodes_of(decision) == {"n1a": 3, "n1b": 3}
