@@ -85,6 +85,7 @@ FAILURES = (
         for one in ("UNSCHEDULABLE", "WAITING_FOR_GROUP", "PLACEMENT_NOT_FOUND", "SCHEDULER_ERROR")
     ),
     ("False", Name(reasons, "REASON_WAITING_FOR_VOLUMES")),
+    ("False", Name(reasons, "REASON_WAITING_FOR_DEVICES")),
     ("False", Name(reasons, "REASON_BIND_IN_DOUBT")),
 )
 """The reasons of pods and groups that are not scheduled."""

@@ -13,10 +13,13 @@ from cpg_api.scheduling.names import (
 REASON_WAITING_FOR_VOLUMES = "WaitingForVolumes"
 """A claim is missing, or waits for its volume, on the node that the pod has been given or wherever that may be. A new
 node would not help."""
+REASON_WAITING_FOR_DEVICES = "WaitingForDevices"
+"""The claims for devices of a pod that has been given a node are being allocated, or a driver gets the devices ready. A
+new node would not help."""
 REASON_BIND_IN_DOUBT = "BindInDoubt"
 """A pod has been given a node, and the API server has not said for long whether its bind has worked."""
 
-PRE_BIND_REASONS = {"volumes": REASON_WAITING_FOR_VOLUMES}
+PRE_BIND_REASONS = {"volumes": REASON_WAITING_FOR_VOLUMES, "devices": REASON_WAITING_FOR_DEVICES}
 """The reason of pods that wait for a PreBind plugin, by its name."""
 
 __all__ = [
@@ -28,6 +31,7 @@ __all__ = [
     "REASON_SCHEDULED",
     "REASON_SCHEDULER_ERROR",
     "REASON_UNSCHEDULABLE",
+    "REASON_WAITING_FOR_DEVICES",
     "REASON_WAITING_FOR_GROUP",
     "REASON_WAITING_FOR_VOLUMES",
 ]
