@@ -37,6 +37,8 @@ from cpg_client.stores import Change, Deleted, Modified
 from cpg_client.timing import run_until, seconds_with_suspension
 from cpg_engine.snapshot import new_snapshot
 from cpg_scheduler.binding.binder import Binder
+from cpg_scheduler.binding.claim_writer import ClaimWriter
+from cpg_scheduler.binding.devices import DeviceBinder
 from cpg_scheduler.binding.volumes import VolumeBinder
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.cycle import SchedulingLoop
@@ -120,7 +122,8 @@ async def _reflect(
 ) -> None:
     """Start the reflectors, as soon as the API server can be asked for its kinds, and watch these."""
     settings, kinds = shell.settings, await discover(connection, shell.settings, shell.log)
-    cache = ClusterCache(new_snapshot(settings.weights), kinds, settings.scheduler_name, namespaces=settings.namespaces)
+    snapshot = new_snapshot(settings.weights)
+    cache = ClusterCache(snapshot, kinds.groups, settings.scheduler_name, namespaces=settings.namespaces)
     integrations = Integrations([settings.scheduler_name], settings.integrations, settings.custom_integrations)
     cluster = ReflectedCluster(cache, kinds, integrations)
     cache.expected.timeout, cache.expected.wall = settings.expected_pods_timeout, connection.timing.wall
@@ -337,14 +340,17 @@ def _binder(
     guard: StallGuard,
 ) -> Binder:
     """Return the binder, with its PreBind plugins."""
-    settings = shell.settings
+    settings, claims = shell.settings, ClaimWriter(connection, cache, log=shell.log)
     return Binder(
         connection,
         cache,
         tasks,
         inbox=inbox,
         gate=gate,
-        prebinds=[VolumeBinder(connection, cache, timeout=settings.volume_bind_timeout)],
+        prebinds=[
+            VolumeBinder(connection, cache, timeout=settings.volume_bind_timeout),
+            DeviceBinder(claims, cache, timeout=settings.device_bind_timeout),
+        ],
         metrics=metrics,
         log=shell.log,
         in_flight=settings.binds_in_flight,

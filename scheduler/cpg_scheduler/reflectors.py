@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import Raw
 from structlog.typing import FilteringBoundLogger
@@ -25,6 +25,7 @@ from cpg_api.scheduling.forest import Group, key_of
 from cpg_api.scheduling.workload import Workload
 from cpg_client import resources
 from cpg_client.connection import Connection
+from cpg_client.device_kinds import DeviceKinds, served_device_kinds
 from cpg_client.errors import ClientError
 from cpg_client.flavours import FlavourNotServedError, served_flavours
 from cpg_client.reflector import Reflector, Source
@@ -44,8 +45,19 @@ Kinds = dict[str, dict[type, Resource]]
 """The group kinds that are served, by flavour."""
 
 
+class ServedKinds(NamedTuple):
+    """The kinds that are watched only where the API server has them: groups by flavour, and devices."""
+
+    groups: Kinds
+    devices: DeviceKinds
+
+    def __str__(self) -> str:
+        kinds = (one for served in (*self.groups.values(), self.devices) for one in served.values())
+        return ", ".join(sorted(f"{one.api_version} {one.kind}" for one in kinds)) or "no groups and no devices at all"
+
+
 class KindsChangedError(ClientError):
-    """The API server serves other kinds of groups than at the start."""
+    """The API server serves other kinds than at the start."""
 
 
 class ChangeListener(Protocol):
@@ -58,10 +70,11 @@ class ChangeListener(Protocol):
 class ReflectedCluster:
     """The cache, the kinds it is filled from, and the listener that acts on its changes while this replica leads."""
 
-    def __init__(self, cache: ClusterCache, kinds: Kinds, integrations: Integrations) -> None:
-        """Reflect these kinds of groups into this cache, with the groups that follow from owners."""
+    def __init__(self, cache: ClusterCache, kinds: ServedKinds, integrations: Integrations) -> None:
+        """Reflect these kinds into this cache, with the groups that follow from owners."""
         self.cache = cache
-        self.kinds = kinds
+        self.kinds = kinds.groups
+        self.device_kinds = kinds.devices
         self.integrations = integrations
         self._listener: ChangeListener | None = None
 
@@ -95,12 +108,12 @@ class ReflectedCluster:
         return found[1] if found is not None else None
 
 
-async def discover(connection: Connection, settings: SchedulerSettings, log: FilteringBoundLogger) -> Kinds:
+async def discover(connection: Connection, settings: SchedulerSettings, log: FilteringBoundLogger) -> ServedKinds:
     """Return the kinds that are served, as soon as the API server answers."""
     backoff, failures = WatchBackoff(), 0
     while True:
         try:
-            return await served_flavours(connection, settings.api)
+            return await _served_kinds(connection, settings)
         except FlavourNotServedError:
             raise
         except ClientError as error:
@@ -110,16 +123,20 @@ async def discover(connection: Connection, settings: SchedulerSettings, log: Fil
             await asyncio.sleep(wait)
 
 
-async def watch_kinds(connection: Connection, settings: SchedulerSettings, kinds: Kinds) -> None:
+async def _served_kinds(connection: Connection, settings: SchedulerSettings) -> ServedKinds:
+    groups = await served_flavours(connection, settings.api)
+    return ServedKinds(groups, await served_device_kinds(connection))
+
+
+async def watch_kinds(connection: Connection, settings: SchedulerSettings, kinds: ServedKinds) -> None:
     """Raise when other kinds are served: reflectors are chosen once, so the process has to start afresh."""
-    known = sorted(f"{one.api_version} {one.kind}" for served in kinds.values() for one in served.values())
     while True:
         await asyncio.sleep(SECONDS_BETWEEN_DISCOVERIES)
         found = kinds
         with contextlib.suppress(ClientError):
-            found = await served_flavours(connection, settings.api)
+            found = await _served_kinds(connection, settings)
         if found != kinds:
-            raise KindsChangedError(f"the API server no longer serves just {', '.join(known) or 'no groups at all'}")
+            raise KindsChangedError(f"the API server no longer serves just {kinds}")
 
 
 def reflectors(
@@ -135,8 +152,9 @@ def reflectors(
         reflect(resources.STORAGE_CLASSES, StorageClass, cache.storage.on_storage_class),
         reflect(resources.CSI_NODES, CSINode, cache.storage.on_csi_node),
         reflect(resources.PERSISTENT_VOLUMES, PersistentVolume, cache.storage.on_volume),
-        reflect(resources.PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim, cache.on_claim),
+        reflect(resources.PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim, cache.storage.on_claim),
         reflect(resources.PODS, Pod, cache.on_pod),
+        *(reflect(resource, kind, cache.devices.handlers[kind]) for kind, resource in cluster.device_kinds.items()),
     ]
     for namespace in sorted(cache.namespaces) or (None,):
         found.append(

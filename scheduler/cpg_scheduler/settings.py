@@ -48,6 +48,8 @@ class SchedulerSettings(Struct, frozen=True, forbid_unknown_fields=True, rename=
     """How many binds are in flight at once, each on a connection; a distant API server may need more."""
     volume_bind_timeout: float = 600.0
     """How long a batch of binds waits for its volumes before its unit is scheduled again."""
+    device_bind_timeout: float = 600.0
+    """How long a batch of binds waits for its devices before they are released and its unit is scheduled again."""
     max_grace_period: float = MAX_GRACE_PERIOD_SECONDS
     """How long a preemption waits for a pod with a longer grace period; 30 s later it may evict another one instead."""
     expected_pods_timeout: float = EXPECTED_PODS_SECONDS
@@ -90,12 +92,7 @@ def _problems(settings: SchedulerSettings) -> Iterator[str]:
     yield from common_problems(settings)
     if settings.binds_in_flight < 1:
         yield "bindsInFlight: must be at least 1"
-    if not 0 < settings.volume_bind_timeout < math.inf:
-        yield "volumeBindTimeout: must be a number of seconds above zero"
-    if not 0 <= settings.max_grace_period < math.inf:
-        yield "maxGracePeriod: must be a number of seconds, not negative"
-    if not 0 <= settings.expected_pods_timeout < math.inf:
-        yield "expectedPodsTimeout: must be a number of seconds, not negative"
+    yield from _problems_of_times(settings)
     if not 0 <= settings.debug_port <= MAX_PORT:
         yield f"debugPort: must be a port, or 0, and not {settings.debug_port}"
     if settings.search.budget < 0:
@@ -105,3 +102,18 @@ def _problems(settings: SchedulerSettings) -> Iterator[str]:
     for name, number in msgspec.to_builtins(settings.backoff).items():
         if not 0 <= number < math.inf:
             yield f"backoff.{name}: must be a number of seconds, not negative"
+
+
+def _problems_of_times(settings: SchedulerSettings) -> Iterator[str]:
+    for name, seconds in (
+        ("volumeBindTimeout", settings.volume_bind_timeout),
+        ("deviceBindTimeout", settings.device_bind_timeout),
+    ):
+        if not 0 < seconds < math.inf:
+            yield f"{name}: must be a number of seconds above zero"
+    for name, seconds in (
+        ("maxGracePeriod", settings.max_grace_period),
+        ("expectedPodsTimeout", settings.expected_pods_timeout),
+    ):
+        if not 0 <= seconds < math.inf:
+            yield f"{name}: must be a number of seconds, not negative"

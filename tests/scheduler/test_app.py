@@ -19,7 +19,7 @@ from cpg_client.watch_health import CollectionHealth
 from cpg_engine.testing.builders import node, pod
 from cpg_scheduler import app, reflectors
 from cpg_scheduler.preemption import corrections
-from cpg_scheduler.reflectors import ReflectedCluster
+from cpg_scheduler.reflectors import ReflectedCluster, ServedKinds
 from cpg_scheduler.settings import SchedulerSettings
 from cpg_scheduler.testing.fake_connection import FakeConnection, SentRequest
 
@@ -66,8 +66,8 @@ class AppFixture:
         while self.shell.readiness.informers is None:  # noqa: ASYNC110  # another task's doing
             await asyncio.sleep(0)
 
-    async def _discover(self, *_: object) -> dict[str, dict[type, Any]]:
-        return {}
+    async def _discover(self, *_: object) -> ServedKinds:
+        return ServedKinds({}, {})
 
     def _reflectors(self, _: object, cluster: ReflectedCluster, __: object) -> list[Any]:
         self.cluster = cluster

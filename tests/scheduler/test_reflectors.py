@@ -15,7 +15,7 @@ from cpg_api.scheduling.names import SCHEDULER_NAME
 from cpg_client.stores import LARGE_BYTES
 from cpg_engine.snapshot import new_snapshot
 from cpg_scheduler.cache.cluster import ClusterCache
-from cpg_scheduler.reflectors import ReflectedCluster, reflectors
+from cpg_scheduler.reflectors import ReflectedCluster, ServedKinds, reflectors
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -28,7 +28,7 @@ BIG = [{"name": f"c{number}", "image": "i", "env": []} for number in range(LARGE
 def read(integrations: list[str], containers: list[object]) -> Pod:
     """Return what is kept of a pod of an Indexed Job."""
     cache = ClusterCache(new_snapshot(), {}, SCHEDULER_NAME)
-    cluster = ReflectedCluster(cache, {}, Integrations([SCHEDULER_NAME], integrations))
+    cluster = ReflectedCluster(cache, ServedKinds({}, {}), Integrations([SCHEDULER_NAME], integrations))
     found = reflectors(cast("Connection", None), cluster, cast("FilteringBoundLogger", None))
     (reflector,) = (one for one in found if one.source.kind is Pod)
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}

@@ -37,6 +37,7 @@ def test_settings_of_a_file_override_the_defaults(tmp_path: Path) -> None:
         ("bindsInFlight: many\n", ["bindsInFlight"]),
         ("bindsInFlight: 0\nsearch: {budget: -1}\nschedulerName: ''\nlisten: nowhere\n", ["bindsInFlight: must be at"]),
         ("maxGracePeriod: -1\n", ["maxGracePeriod: must be a number of seconds, not negative"]),
+        ("deviceBindTimeout: 0\n", ["deviceBindTimeout: must be a number of seconds above zero"]),
         ("volumeBindTimeout: 0\n", ["volumeBindTimeout: must be a number of seconds above zero"]),
         ("bindsInFlight: 0\nsearch: {budget: -1}\n", ["search.budget: must not be negative", "bindsInFlight"]),
         ("schedulerName: ''\n", ["schedulerName: must not be empty"]),

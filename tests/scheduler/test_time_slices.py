@@ -12,7 +12,7 @@ from cpg_client.stores import Added
 from cpg_engine.testing.builders import node, pod
 from cpg_scheduler import time_slices
 from cpg_scheduler.cache.cluster import ClusterCache
-from cpg_scheduler.reflectors import ReflectedCluster, reflectors
+from cpg_scheduler.reflectors import ReflectedCluster, ServedKinds, reflectors
 from cpg_scheduler.testing.gangs import gang
 from cpg_scheduler.testing.stage import Stage
 from cpg_scheduler.time_slices import TimeSlices
@@ -138,7 +138,9 @@ async def test_a_pause_elsewhere_does_nothing(slices: TimeSlices) -> None:
 def put_by_watch(cache: ClusterCache) -> Callable[[Pod], None]:
     """Return a function that reports a new pod as the reflector of pods does."""
     nothing = cast("Connection", None)
-    found = reflectors(nothing, ReflectedCluster(cache, {}, Integrations([], [])), cast("FilteringBoundLogger", None))
+    found = reflectors(
+        nothing, ReflectedCluster(cache, ServedKinds({}, {}), Integrations([], [])), cast("FilteringBoundLogger", None)
+    )
     (reflector,) = (one for one in found if one.source.kind is Pod)
     return lambda target: reflector._on_change(Added(target.metadata.key, target))
 

@@ -53,7 +53,7 @@ HANDLERS: Mapping[type, Callable[[ClusterCache, str], Callable[[Any], None]]] = 
     StorageClass: lambda cache, _: cache.storage.on_storage_class,
     CSINode: lambda cache, _: cache.storage.on_csi_node,
     PersistentVolume: lambda cache, _: cache.storage.on_volume,
-    PersistentVolumeClaim: lambda cache, _: cache.on_claim,
+    PersistentVolumeClaim: lambda cache, _: cache.storage.on_claim,
     Pod: lambda cache, _: cache.on_pod,
     PodGroup: lambda cache, flavour: cache.on_group(flavour),
     CompositePodGroup: lambda cache, flavour: cache.on_group(flavour),

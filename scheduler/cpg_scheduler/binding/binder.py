@@ -17,7 +17,7 @@ Outcomes are events in the inbox of the loop, one for each batch.
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
 from msgspec import Struct, field
@@ -31,6 +31,7 @@ from cpg_client.patching import bind
 from cpg_client.resources import PODS
 from cpg_client.retrying import WatchBackoff
 from cpg_client.stall_guard import StallGuard
+from cpg_client.timing import cancel_and_wait
 from cpg_scheduler.binding.batch import (
     BindBatch,
     BindDelayed,
@@ -42,9 +43,8 @@ from cpg_scheduler.binding.batch import (
     PreBindFailed,
     PreBindPending,
 )
-from cpg_scheduler.binding.prebind import PreBind
+from cpg_scheduler.binding.prebind import BACKOFF, PreBind, is_final
 from cpg_scheduler.binding.validate import KnownViolations, known_violations, validate_binds
-from cpg_scheduler.binding.volumes import BACKOFF, is_final
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.inbox import EventInbox
 from cpg_scheduler.keys import UnitKey
@@ -142,7 +142,7 @@ class Binder:
         known = known_violations(self._cache, batch.nodes)
         active = _ActiveBatch(batch, self._cache.placement_changes, known, len(batch.nodes), before)
         self._latest[batch.unit] = active
-        is_unready = any(plugin.unready(batch.pods.values()) for plugin in self._prebinds)
+        is_unready = any(plugin.unready(batch) for plugin in self._prebinds)
         if is_unready or (before is not None and before.prebinding is not None):
             active.prebinding = self._tasks.create_task(self._prebind(active))
         else:
@@ -168,13 +168,18 @@ class Binder:
             self._enqueue(*(_BindRequest(active, uid) for uid in batch.nodes))
 
     async def _run_plugins(self, batch: BindBatch) -> PreBindFailed | None:
-        """Run the PreBind plugins one after the other; return the first problem."""
-        allocations = [one for several in batch.allocations.values() for one in several]
-        for plugin in self._prebinds:
-            problem = await plugin.prebind(batch.pods.values(), allocations)
-            if problem:
-                return PreBindFailed(plugin.name, problem)
-        return None
+        """Run the PreBind plugins side by side; return the first problem, after which none of them runs any more."""
+        running = {asyncio.ensure_future(plugin.prebind(batch)): plugin.name for plugin in self._prebinds}
+        problems: list[PreBindFailed] = []
+        try:
+            while running and not problems:
+                done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                ended = [(running.pop(task), task.result()) for task in done]
+                problems = [PreBindFailed(name, problem) for name, problem in ended if problem]
+        finally:
+            for task in running:
+                await cancel_and_wait(task)
+        return min(problems, key=lambda problem: problem.plugin, default=None)
 
     def _report_pending(self, active: _ActiveBatch) -> None:
         """Report the objects that a batch waits for, or that an earlier batch of its unit does."""
@@ -184,8 +189,7 @@ class Binder:
 
     def _pending(self, active: _ActiveBatch) -> PreBindPending | None:
         """Return the first PreBind plugin for which objects of a batch are not ready, and these."""
-        pods = active.batch.pods.values()
-        waiting = ((plugin.name, tuple(plugin.unready(pods))) for plugin in self._prebinds)
+        waiting = ((plugin.name, tuple(plugin.unready(active.batch))) for plugin in self._prebinds)
         return next((PreBindPending(name, objects) for name, objects in waiting if objects), None)
 
     def _end_unbound(self, active: _ActiveBatch, why: str, problem: PreBindFailed | None = None) -> None:
@@ -193,7 +197,15 @@ class Binder:
         batch, active.has_failed = active.batch, True
         self._log.info("binds dropped", root=str(batch.unit.key), pods=len(batch.nodes), why=why)
         failure = BindFailure(frozenset(batch.nodes), problem, is_outdated=problem is None)
-        self._cache.slices.when_free(partial(self._end, active, batch.nodes, BindFailed(batch, failure)))
+        end = partial(self._end, active, batch.nodes, BindFailed(batch, failure))
+        if batch.allocations:
+            self._tasks.create_task(self._release_and_end(batch, end))
+        else:
+            self._cache.slices.when_free(end)
+
+    async def _release_and_end(self, batch: BindBatch, end: Callable[[], None]) -> None:
+        await self._release(batch, batch.nodes)
+        self._cache.slices.when_free(end)
 
     # 2. Validation.
 
@@ -250,6 +262,8 @@ class Binder:
             self._report_in_doubt(request, error)
             self._tasks.create_task(self._enqueue_after(wait, request))
         else:
+            if refusal and refusal is not GONE and request.uid in request.active.batch.allocations:
+                await self._release(request.active.batch, {request.uid})
             self._note_outcome(request, refusal)
 
     async def _enqueue_after(self, seconds: float, request: _BindRequest) -> None:
@@ -319,6 +333,11 @@ class Binder:
             return
         outcome = BindFailed(active.batch, _failure(active)) if active.refused else BindSucceeded(active.batch)
         self._cache.slices.when_free(partial(self._end, active, (), outcome))
+
+    async def _release(self, batch: BindBatch, uids: Collection[str]) -> None:
+        """Release what was allocated to unbound pods; they stay assumed until then, so no later batch has them."""
+        for plugin in self._prebinds:
+            await plugin.release(batch, uids)
 
     def _end(self, active: _ActiveBatch, forgotten: Iterable[str], outcome: BindSucceeded | BindFailed) -> None:
         """Report the outcome of a batch, and take back the assumption of some pods."""

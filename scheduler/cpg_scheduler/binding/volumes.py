@@ -9,10 +9,9 @@ leader, which finds claims with a node and without a volume, and waits for them 
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection
 from typing import Any, TypeAlias, TypeVar
 
-from cpg_api.core.pod import Pod
 from cpg_api.core.volumes import PersistentVolume, PersistentVolumeClaim
 from cpg_api.parsing import Rejected, parse_object
 from cpg_client.connection import Connection
@@ -20,22 +19,20 @@ from cpg_client.errors import ApiError, ClientError
 from cpg_client.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from cpg_client.retrying import WatchBackoff
 from cpg_engine.cluster.volumes import NODE_ANNOTATION, ClaimInfo, VolumeInfo
-from cpg_engine.decisions import Allocation, VolumeAllocation
+from cpg_engine.decisions import VolumeAllocation
+from cpg_scheduler.binding.batch import BindBatch
+from cpg_scheduler.binding.prebind import BACKOFF, PreBindError, first_of, is_final, watch_pods
 from cpg_scheduler.cache.cluster import ClusterCache
-from cpg_scheduler.cache.storage import claims_of, version_of
+from cpg_scheduler.cache.storage import claims_of
+from cpg_scheduler.cache.versions import version_of
 
 BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 """The annotation of a volume that no user has reserved, so that the controller may release it with its claim."""
-BACKOFF = WatchBackoff()
 MAX_REQUESTS_IN_FLIGHT = 32
 """Requests about storage; they do not count among the binds in flight."""
 
 T = TypeVar("T", PersistentVolume, PersistentVolumeClaim)
 Patch: TypeAlias = dict[str, Any]
-
-
-class VolumeBindingError(Exception):
-    """A claim cannot have the volume that was chosen for it."""
 
 
 class VolumeBinder:
@@ -54,45 +51,41 @@ class VolumeBinder:
         self._backoff = backoff
         self._slots = asyncio.Semaphore(MAX_REQUESTS_IN_FLIGHT)
 
-    def unready(self, pods: Iterable[Pod]) -> list[str]:
-        """Return the claims of some pods that are not bound yet, by kind and name."""
-        return list(map(_named, self._unbound(pods)))
+    def unready(self, batch: BindBatch) -> list[str]:
+        """Return the claims of a batch that are not bound yet, by kind and name."""
+        return list(map(_named, self._unbound(batch)))
 
-    def _unbound(self, pods: Iterable[Pod]) -> list[str]:
-        keys = {key for pod in pods if pod.spec.volumes for key in claims_of(pod)}
+    def _unbound(self, batch: BindBatch) -> list[str]:
+        keys = {key for pod in batch.pods.values() if pod.spec.volumes for key in claims_of(pod)}
         return sorted(key for key in keys if (claim := self._catalogue.claims.get(key)) is None or not claim.is_bound)
 
-    async def prebind(self, pods: Collection[Pod], allocations: Iterable[Allocation]) -> str:
-        """Return as soon as all claims of the pods are bound, or the problem that prevents it."""
+    async def prebind(self, batch: BindBatch) -> str:
+        """Return as soon as all claims of a batch are bound, or the problem that prevents it."""
+        allocations = (one for several in batch.allocations.values() for one in several)
         chosen = {one.claim: one for one in allocations if isinstance(one, VolumeAllocation)}
-        claims = self._unbound(pods)
+        claims = self._unbound(batch)
         problem = ""
         if not claims:
             return problem
         try:
             async with asyncio.timeout(self._timeout), asyncio.TaskGroup() as tasks:
-                watching = tasks.create_task(self._watch_pods([pod.metadata.uid for pod in pods]))
+                watching = tasks.create_task(watch_pods(self._cache, batch.pods))
                 await asyncio.wait([tasks.create_task(self._bind_claim(key, chosen.get(key))) for key in claims])
                 watching.cancel()
-        except* VolumeBindingError as group:
+        except* PreBindError as group:
             problem = str(group.exceptions[0])
         except* TimeoutError:
-            problem = f"{_first_of(self._unbound(pods))} not bound within {self._timeout:g} s"
+            problem = f"{first_of(self.unready(batch))} not bound within {self._timeout:g} s"
         return problem
 
-    async def _watch_pods(self, uids: Sequence[str]) -> None:
-        """Raise as soon as one of these pods is no longer assumed."""
-        with self._cache.storage.watching(uids) as change:
-            while all(uid in self._cache.assumed for uid in uids):
-                change.clear()
-                await change.wait()
-        raise VolumeBindingError("one of its pods is gone or terminating")
+    async def release(self, batch: BindBatch, uids: Collection[str]) -> None:
+        """Leave everything as it is: a volume that was begun is the same for the next attempt."""
 
     async def _bind_claim(self, key: str, allocation: VolumeAllocation | None) -> None:
         """Write what is allocated to a claim, if there is one, and wait until the claim is bound."""
         version = 0 if allocation is None else await self._write_allocation(allocation)
         volume = allocation.volume if allocation is not None else None
-        with self._cache.storage.watching((key,) if volume is None else (key, volume)) as change:
+        with self._cache.versions.watching((key,) if volume is None else (key, volume)) as change:
             while not self._is_bound(key, volume, version):
                 change.clear()
                 await change.wait()
@@ -104,22 +97,22 @@ class VolumeBinder:
         """
         claim = self._catalogue.claims.get(key)
         if claim is None or claim.is_deleting:
-            raise VolumeBindingError(f"{_named(key)} is gone or terminating")
+            raise PreBindError(f"{_named(key)} is gone or terminating")
         if claim.is_bound:
             return True
-        is_current = self._cache.storage.is_seen(volume or key, version)
+        is_current = self._cache.versions.is_seen(volume or key, version)
         if volume is None:
             if is_current and claim.selected_node is None and not claim.volume_name:
-                raise VolumeBindingError(f"no volume could be made for {_named(key)}: its events say why")
+                raise PreBindError(f"no volume could be made for {_named(key)}: its events say why")
         elif (found := self._catalogue.volumes.get(volume)) is None or (is_current and not found.is_for(claim)):
-            raise VolumeBindingError(f"{_named(key)} has lost persistentvolume {volume!r}")
+            raise PreBindError(f"{_named(key)} has lost persistentvolume {volume!r}")
         return False
 
     async def _write_allocation(self, allocation: VolumeAllocation) -> int:
         """Write what is allocated to a claim; return the version of the written object."""
         claim = self._catalogue.claims.get(allocation.claim)
         if claim is None:
-            raise VolumeBindingError(f"{_named(allocation.claim)} is gone or terminating")
+            raise PreBindError(f"{_named(allocation.claim)} is gone or terminating")
         if allocation.volume is not None:
             path = PERSISTENT_VOLUMES.path(name=allocation.volume)
             return await self._write(path, PersistentVolume, lambda volume: _reservation(volume, claim))
@@ -142,30 +135,19 @@ class VolumeBinder:
                 return version_of(found.metadata)
             except ClientError as error:
                 if isinstance(error, ApiError) and is_final(error):
-                    raise VolumeBindingError(str(error)) from error
+                    raise PreBindError(str(error)) from error
                 failures += 1
                 await self._connection.timing.sleep(self._backoff.wait(failures, error))
-
-
-def is_final(error: ApiError) -> bool:
-    """Return whether repeating the request would give the same answer: a refusal, no conflict and no outage."""
-    return 400 <= error.status < 500 and error.status not in {408, 409, 429}
 
 
 def _named(claim: str) -> str:
     return f'persistentvolumeclaim "{claim}"'
 
 
-def _first_of(claims: Sequence[str]) -> str:
-    """Return the first of some claims, and how many more there are."""
-    more = f" and {len(claims) - 1} more" if len(claims) > 1 else ""
-    return f"{_named(claims[0])}{more}" if claims else "no claim"
-
-
 def _read(data: bytes, kind: type[T]) -> T:
     found = parse_object(data, kind)
     if isinstance(found, Rejected):
-        raise VolumeBindingError(f"{found.name} cannot be read: {found.problems[0]}")
+        raise PreBindError(f"{found.name} cannot be read: {found.problems[0]}")
     return found
 
 
@@ -173,7 +155,7 @@ def _reservation(found: PersistentVolume, claim: ClaimInfo) -> Patch | None:
     """Return the patch that reserves a volume for a claim, or None if it is reserved."""
     volume = VolumeInfo.compile(found)
     if volume.is_deleting or (volume.claim is not None and not volume.is_for(claim)):
-        raise VolumeBindingError(f"persistentvolume {volume.name!r} belongs to another claim or is being deleted")
+        raise PreBindError(f"persistentvolume {volume.name!r} belongs to another claim or is being deleted")
     if volume.claim_uid:
         return None
     namespace, name = claim.key.split("/")
@@ -192,9 +174,9 @@ def _node_annotation(found: PersistentVolumeClaim, claim: ClaimInfo, node: str) 
     """Return the patch that asks for a claim's volume at a node, or None if it is not needed (any more)."""
     now = ClaimInfo.compile(found)
     if now.uid != claim.uid or now.is_deleting:
-        raise VolumeBindingError(f"{_named(claim.key)} is gone or terminating")
+        raise PreBindError(f"{_named(claim.key)} is gone or terminating")
     if now.volume_name or now.selected_node == node:
         return None
     if now.selected_node is not None:
-        raise VolumeBindingError(f"the volume of {_named(claim.key)} is being made at node {now.selected_node}")
+        raise PreBindError(f"the volume of {_named(claim.key)} is being made at node {now.selected_node}")
     return {"metadata": {"annotations": {NODE_ANNOTATION: node}}}

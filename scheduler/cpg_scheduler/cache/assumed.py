@@ -13,21 +13,24 @@ Unlike in kube-scheduler, an assumed pod never expires: a bind without an answer
 known.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from cpg_engine.cluster.allocator import Allocators
-from cpg_engine.decisions import Bind
-from cpg_scheduler.cache.storage import StorageCache
+from cpg_engine.decisions import Allocation, Bind
+from cpg_scheduler.cache.versions import SeenVersions
 
 
 class AssumedPods:
     """The binds that were decided and are not confirmed, by the UID of the pod."""
 
-    def __init__(self, allocators: Allocators, storage: StorageCache) -> None:
+    def __init__(self, allocators: Allocators, versions: SeenVersions) -> None:
         """Start without any; ``allocators`` hold what was allocated with them."""
         self._allocators = allocators
-        self._storage = storage
+        self._versions = versions
         self._binds: dict[str, Bind] = {}
+        self._uses: Counter[tuple[type[Allocation], str]] = Counter()
+        """How many assumed pods need what is allocated to a claim, by the kind of allocation and the claim."""
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._binds
@@ -50,6 +53,7 @@ class AssumedPods:
     def add(self, bind: Bind) -> None:
         """Assume a bind."""
         self._binds[bind.uid] = bind
+        self._uses.update(map(_use, bind.allocations))
         self._allocators.assume(bind.allocations)
 
     def remove(self, uid: str) -> None:
@@ -57,10 +61,16 @@ class AssumedPods:
         bind = self._binds.pop(uid, None)
         if bind is None:
             return
-        if bind.allocations:
-            needed = {found for other in self._binds.values() for found in other.allocations}
-            self._allocators.forget(found for found in bind.allocations if found not in needed)
-        self._storage.notify(uid)
+        self._uses.subtract(map(_use, bind.allocations))
+        unused = [found for found in bind.allocations if not self._uses[_use(found)]]
+        for found in unused:
+            del self._uses[_use(found)]
+        self._allocators.forget(unused)
+        self._versions.notify(uid)
+
+
+def _use(allocation: Allocation) -> tuple[type[Allocation], str]:
+    return type(allocation), allocation.claim
 
 
 class BindsInFlight:

@@ -23,7 +23,6 @@ from cpg_api.core.namespace import Namespace
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
 from cpg_api.core.priorityclass import PriorityClass
-from cpg_api.core.volumes import PersistentVolumeClaim
 from cpg_api.scheduling.forest import Group, GroupKey
 from cpg_api.scheduling.workload import Workload
 from cpg_client.stores import Change
@@ -33,6 +32,7 @@ from cpg_engine.gangs.unit import POD
 from cpg_engine.snapshot import Snapshot
 from cpg_scheduler.cache.assumed import AssumedPods, BindsInFlight
 from cpg_scheduler.cache.budgets import Budgets
+from cpg_scheduler.cache.devices import DeviceCache
 from cpg_scheduler.cache.events import ClusterEvents, EventCollector
 from cpg_scheduler.cache.expected import ExpectedPodsCache, ExpectedRoom
 from cpg_scheduler.cache.groups import GroupCache
@@ -41,6 +41,7 @@ from cpg_scheduler.cache.pods import PodCache
 from cpg_scheduler.cache.relevance import new_state, node_change_matters, old_state, pod_change_matters
 from cpg_scheduler.cache.reservations import Reservation, Reservations
 from cpg_scheduler.cache.storage import StorageCache
+from cpg_scheduler.cache.versions import SeenVersions
 from cpg_scheduler.cache.victims import Victims
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.time_slices import TimeSlices
@@ -72,8 +73,14 @@ class ClusterCache:
         self.expected = ExpectedPodsCache()
         self.expected_room = ExpectedRoom(self.reservations)
         self.victims = Victims(snapshot.ledger, self._pods, self._groups, self.events)
-        self.storage = StorageCache(snapshot.ledger.storage, self.events)
-        self.assumed = AssumedPods(snapshot.ledger.allocators, self.storage)
+        self.versions = SeenVersions()
+        self.storage = StorageCache(
+            snapshot.ledger.storage, events=self.events, versions=self.versions, change_users=self._change_units_of
+        )
+        self.devices = DeviceCache(
+            snapshot.ledger.devices, events=self.events, versions=self.versions, change_users=self._change_units_of
+        )
+        self.assumed = AssumedPods(snapshot.ledger.allocators, self.versions)
         self.binds_in_flight = BindsInFlight()
         self.placement_changes = 0
         """Counts the changes after which a placement that was decided before may be wrong."""
@@ -142,11 +149,6 @@ class ClusterCache:
         elif old is not None:
             self.budgets.remove(old.metadata.key)
 
-    def on_claim(self, change: Change[PersistentVolumeClaim]) -> None:
-        """Take a change of a claim; the units of pending pods that can use it now have changed."""
-        users = (self.pods[uid] for uid in self.storage.on_claim(change))
-        self.events.change_units(self.unit_of(pod) for pod in users if self.is_pending(pod))
-
     # Events for the scheduling loop, and its decisions.
 
     def take_events(self) -> ClusterEvents:
@@ -213,6 +215,11 @@ class ClusterCache:
         """Return the unit that a former one is part of by now: its root may have got a parent since."""
         return unit if unit.flavour == SINGLE_POD else self._groups.current_unit(unit)
 
+    def _change_units_of(self, users: Iterable[str]) -> None:
+        """Note that the units of these pods, by UID, have changed, where they are pending."""
+        pods = (self.pods[uid] for uid in users)
+        self.events.change_units(self.unit_of(pod) for pod in pods if self.is_pending(pod))
+
     # The effects of a change of a pod.
 
     def _replace_pod(self, old: Pod | None, new: Pod | None, *, is_own_decision: bool = False) -> None:
@@ -223,6 +230,7 @@ class ClusterCache:
         self._update_ledger(old, new)
         is_placement_change = ledger.version != version
         self.storage.replace_pod(old, new)
+        self.devices.replace_pod(old, new)
         if (known := new or old) is not None and self.is_writable(known):
             self.victims.replace_pod(old, new)
         self.budgets.replace_pod(old, new)

@@ -13,6 +13,14 @@ from typing import Any, NamedTuple, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from cpg_api.core.devices import (
+    EXTENDED_RESOURCE_CLAIM,
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimSpec,
+    ResourceSlice,
+)
 from cpg_api.core.disruption import PodDisruptionBudget
 from cpg_api.core.node import Node
 from cpg_api.core.pod import MIRROR, Container, Pod, PodSpec, PodStatus
@@ -38,7 +46,10 @@ from cpg_engine.cluster.volumes import BOUND_ANNOTATION, CLASS_ANNOTATION, NODE_
 S = TypeVar("S", bound=Struct)
 Owned = TypeVar("Owned", Workload, PodGroup)
 G = TypeVar("G", PodGroup, CompositePodGroup)
-READ_ANNOTATIONS = frozenset({BOUND_ANNOTATION, CLASS_ANNOTATION, NODE_ANNOTATION, POD_GROUP_LABEL, MIRROR})
+DeviceObject = TypeVar("DeviceObject", ResourceSlice, DeviceClass, DeviceTaintRule)
+READ_ANNOTATIONS = frozenset(
+    {BOUND_ANNOTATION, CLASS_ANNOTATION, NODE_ANNOTATION, POD_GROUP_LABEL, MIRROR, EXTENDED_RESOURCE_CLAIM}
+)
 READ_CONDITIONS = frozenset({POD_SCHEDULED, DISRUPTION_TARGET, "PodResizePending"})
 MAX_EXTENDED_RESOURCES = 64
 """Extended resources that a pod that is too large still counts with, the first ones by name."""
@@ -104,6 +115,29 @@ def slim_claim(found: PersistentVolumeClaim) -> PersistentVolumeClaim:
     meta = found.metadata
     kept = replace(meta, annotations=read_annotations(meta), labels={}, finalizers=(), creation_timestamp=None)
     return replace(found, metadata=kept)
+
+
+def slim_device_claim(found: ResourceClaim) -> ResourceClaim:
+    """Return a claim for devices, with its controller, which says which pod it was made for, and its finalizers."""
+    meta = found.metadata
+    controllers = tuple(one for one in meta.owner_references if one.controller)
+    kept = replace(meta, annotations=read_annotations(meta), labels={}, owner_references=controllers)
+    return replace(found, metadata=kept)
+
+
+def reduced_device_claim(found: ResourceClaim) -> ResourceClaim | Rejected:
+    """Return of a claim that is too large the devices that it has; it is not allocated any."""
+    allocation = found.status.allocation
+    if allocation is None:
+        return refuse_large(found)
+    allocation = replace(allocation, devices=replace(allocation.devices, config=None))
+    return replace(found, spec=ResourceClaimSpec(), status=replace(found.status, allocation=allocation, devices=None))
+
+
+def slim_device_object(found: DeviceObject) -> DeviceObject:
+    """Return a slice, device class or taint rule without its version, so that only other devices are a change."""
+    slimmed = slim_unlabelled(found)
+    return replace(slimmed, metadata=replace(slimmed.metadata, resource_version="", generation=0))
 
 
 def slim_node(node: Node) -> Node:
@@ -172,7 +206,7 @@ def _requests(pod: Pod) -> dict[str, str | int | float]:
     return found
 
 
-def refuse_large(found: PodDisruptionBudget | PersistentVolumeClaim) -> Rejected:
+def refuse_large(found: PodDisruptionBudget | PersistentVolumeClaim | ResourceClaim) -> Rejected:
     """Refuse an object that is too large; it counts as absent."""
     return Rejected(found.metadata.key, (Problem("spec", f"scheduling reads more than {LARGE_BYTES} bytes of it"),))
 
@@ -188,6 +222,10 @@ KEPT: Mapping[Any, Kept] = {
     Pod: Kept(slim_pod, reduced_pod),
     Node: Kept(slim_node),
     PersistentVolumeClaim: Kept(slim_claim, refuse_large),
+    ResourceClaim: Kept(slim_device_claim, reduced_device_claim),
+    ResourceSlice: Kept(slim_device_object),
+    DeviceClass: Kept(slim_device_object),
+    DeviceTaintRule: Kept(slim_device_object),
     PodDisruptionBudget: Kept(slim_unlabelled, refuse_large),
     PodGroup: Kept(slim_pod_group),
     CompositePodGroup: Kept(slim_composite),

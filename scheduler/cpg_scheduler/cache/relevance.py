@@ -38,6 +38,8 @@ def pod_change_matters(old: Pod, new: Pod, asked_labels: Collection[str] = ()) -
         or old.metadata.annotations.get(POD_GROUP_LABEL) != new.metadata.annotations.get(POD_GROUP_LABEL)
         or old.is_terminal != new.is_terminal
         or old.is_terminating != new.is_terminating
+        or old.status.resource_claim_statuses != new.status.resource_claim_statuses
+        or old.status.extended_resource_claim_status != new.status.extended_resource_claim_status
         or (_has_verdict(old) and not _has_verdict(new))
     )
 

@@ -1,22 +1,18 @@
-"""Claims, volumes, storage classes and CSI nodes: the engine's catalogue, and waiting for their changes.
+"""Claims, volumes, storage classes and CSI nodes, brought into the engine's catalogue.
 
-1. A change that the catalogue does not show is no event for pending pods.
-2. The version of each claim and volume is remembered. After a write, its state from before the write must not be
-   taken for an answer.
+A change that the catalogue does not show is no event for pending pods.
 """
 
-import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import TypeAlias, TypeVar
 
 from cpg_api.core.pod import Pod
 from cpg_api.core.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
-from cpg_api.meta import ObjectMeta
 from cpg_client.stores import Added, Change, Deleted, Modified, Synced
 from cpg_engine.cluster.storage import StorageCatalog
 from cpg_engine.cluster.volumes import pod_volumes
 from cpg_scheduler.cache.events import EventCollector
+from cpg_scheduler.cache.versions import SeenVersions
 
 Stored: TypeAlias = PersistentVolumeClaim | PersistentVolume | StorageClass | CSINode
 S = TypeVar("S", bound=Stored)
@@ -31,25 +27,35 @@ def claims_of(pod: Pod) -> frozenset[str]:
 class StorageCache:
     """The storage objects of the cluster, and the pods that use each claim."""
 
-    def __init__(self, storage: StorageCatalog, events: EventCollector) -> None:
-        """Start without objects; ``storage`` is the engine's catalogue."""
+    def __init__(
+        self,
+        storage: StorageCatalog,
+        *,
+        events: EventCollector,
+        versions: SeenVersions,
+        change_users: Callable[[Iterable[str]], None],
+    ) -> None:
+        """Start without objects; ``storage`` is the engine's catalogue, and claims and volumes note their versions.
+
+        ``change_users`` is called with the pods, by UID, that a change of a claim concerns.
+        """
+        self._change_users = change_users
         self._storage = storage
         self._events = events
+        self._versions = versions
         self.objects: dict[tuple[str, str], Stored] = {}
         """The objects as the API server has them, by kind and key, for dumps."""
-        self._versions: dict[str, int] = {}
         self._users: dict[str, set[str]] = {}
         """The pods, by UID, that use each claim."""
-        self._waiting: dict[str, set[asyncio.Event]] = {}
 
-    def on_claim(self, change: Change[PersistentVolumeClaim]) -> Collection[str]:
-        """Take a change of a claim; if it has appeared or been bound, return the pods that use it, by UID."""
+    def on_claim(self, change: Change[PersistentVolumeClaim]) -> None:
+        """Take a change of a claim; if it has appeared or been bound, the units of its users have changed."""
         before = self._storage.claims.get(_key(change))
         self._update(change, self._storage.put_claim, lambda key: self._storage.remove_claim(*key.split("/")))
         self._remember_version(change)
         after = self._storage.claims.get(_key(change))
-        is_ready = after is not None and (before is None or before.is_bound != after.is_bound)
-        return self._users.get(_key(change), ()) if is_ready else ()
+        if after is not None and (before is None or before.is_bound != after.is_bound):
+            self._change_users(self._users.get(_key(change), ()))
 
     def on_volume(self, change: Change[PersistentVolume]) -> None:
         """Take a change of a volume."""
@@ -75,29 +81,6 @@ class StorageCache:
             for key in claims_of(new):
                 self._users.setdefault(key, set()).add(new.metadata.uid)
 
-    def is_seen(self, key: str, version: int) -> bool:
-        """Return whether the known state of a claim or volume is of this version or a later one."""
-        return self._versions.get(key, 0) >= version
-
-    @contextmanager
-    def watching(self, keys: Iterable[str]) -> Iterator[asyncio.Event]:
-        """Yield an event that is set at each change of one of these: claims, volumes, or pods by UID."""
-        event, watched = asyncio.Event(), tuple(keys)
-        for key in watched:
-            self._waiting.setdefault(key, set()).add(event)
-        try:
-            yield event
-        finally:
-            for key in watched:
-                self._waiting[key].discard(event)
-                if not self._waiting[key]:
-                    del self._waiting[key]
-
-    def notify(self, key: str) -> None:
-        """Wake the coroutines that wait for a change of this claim, volume or pod."""
-        for event in self._waiting.get(key, ()):
-            event.set()
-
     def _update(self, change: Change[S], put: Callable[[S], None], remove: Callable[[str], None]) -> None:
         """Bring the catalogue up to date, and note an event if that changed anything."""
         version = self._storage.version
@@ -112,18 +95,10 @@ class StorageCache:
             self._events.change_cluster()
 
     def _remember_version(self, change: Change[PersistentVolumeClaim] | Change[PersistentVolume]) -> None:
-        """Remember the version of a claim or volume, and wake the coroutines that wait for it."""
-        match change:
-            case Added() | Modified():
-                self._versions[change.key] = version_of(change.new.metadata)
-            case Deleted():
-                self._versions.pop(change.key, None)
-        self.notify(_key(change))
-
-
-def version_of(meta: ObjectMeta) -> int:
-    """Return the version of an object: a number that only grows, which Kubernetes promises since 1.35."""
-    return int(meta.resource_version) if meta.resource_version.isdecimal() else 0
+        """Remember the version of a claim or volume."""
+        if not isinstance(change, Synced):
+            new = change.new.metadata if isinstance(change, Added | Modified) else None
+            self._versions.note(change.key, new)
 
 
 def _key(change: Change[PersistentVolumeClaim] | Change[PersistentVolume]) -> str:

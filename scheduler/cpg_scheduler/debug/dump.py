@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from cpg_api.core.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from cpg_api.core.disruption import PodDisruptionBudget
 from cpg_api.core.namespace import Namespace
 from cpg_api.core.node import Node
@@ -101,6 +102,10 @@ class Dump(Struct, frozen=True, rename="camel"):
     assumed: Sequence[Bind]
     nominations: Sequence[DumpedReservation]
     queue: Sequence[DumpedUnit]
+    device_classes: Sequence[DeviceClass] = ()
+    slices: Sequence[ResourceSlice] = ()
+    taint_rules: Sequence[DeviceTaintRule] = ()
+    device_claims: Sequence[ResourceClaim] = ()
     scope: tuple[str, ...] = ()
     """The namespaces in which the scheduler may act; none for all."""
     taken: float = 0.0
@@ -149,7 +154,7 @@ def dump(
     taken: float = 0.0,
 ) -> Dump:
     """Return a dump of the cache and the queue; fields that must not be shown are left out when it is encoded."""
-    cluster, stored = cache.snapshot.ledger.cluster, cache.storage.objects
+    cluster, stored, devices = cache.snapshot.ledger.cluster, cache.storage.objects, cache.devices.catalog
     return Dump(
         format=FORMAT,
         scheduler_name=cache.scheduler_name,
@@ -177,6 +182,10 @@ def dump(
         assumed=list(cache.assumed.values()),
         nominations=[_reservation(cache, uid, found) for uid, found in cache.reservations.items()],
         queue=[_queued_unit(position, now) for position in queue],
+        device_classes=list(devices.classes.values()),
+        slices=list(devices.slices.values()),
+        taint_rules=list(devices.taint_rules.values()),
+        device_claims=list(devices.claims.values()),
         scope=tuple(sorted(cache.namespaces)),
         taken=taken,
     )
@@ -227,7 +236,11 @@ def restored(found: Dump) -> ClusterCache:
         (found.storage_classes, cache.storage.on_storage_class),
         (found.csi_nodes, cache.storage.on_csi_node),
         (found.volumes, cache.storage.on_volume),
-        (found.claims, cache.on_claim),
+        (found.claims, cache.storage.on_claim),
+        (found.device_classes, cache.devices.on_class),
+        (found.slices, cache.devices.on_slice),
+        (found.taint_rules, cache.devices.on_taint_rule),
+        (found.device_claims, cache.devices.on_claim),
     ]
     for flavour, groups in found.groups.items():
         handlers.append((groups.workloads, cache.on_workload(flavour)))
@@ -270,10 +283,26 @@ def _trimmed(found: Any) -> Any:  # noqa: ANN401 - any object of a dump
             return replace(found, metadata=_trimmed_meta(found.metadata), status=status)
         case PodGroup() | CompositePodGroup():
             return replace(found, metadata=_trimmed_meta(found.metadata), status=type(found.status)())
+        case ResourceClaim():
+            return _without_parameters(found)
+        case DeviceClass():
+            return replace(found, metadata=_trimmed_meta(found.metadata), spec=replace(found.spec, config=None))
         case Bind() | DumpedReservation() | DumpedUnit():
             return found
         case _:
             return replace(found, metadata=_trimmed_meta(found.metadata))
+
+
+def _without_parameters(claim: ResourceClaim) -> ResourceClaim:
+    """Return a claim without the parameters for its drivers, with its controller, which says whose it is."""
+    spec, allocation = claim.spec, claim.status.allocation
+    if allocation is not None:
+        allocation = replace(allocation, devices=replace(allocation.devices, config=None))
+    return replace(
+        claim,
+        spec=replace(spec, devices=replace(spec.devices, config=None)),
+        status=replace(claim.status, allocation=allocation),
+    )
 
 
 def _matters(condition: Any) -> bool:  # noqa: ANN401 - any condition

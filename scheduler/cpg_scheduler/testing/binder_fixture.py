@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from cpg_client.connection import Connection
 from cpg_client.retrying import WatchBackoff
 from cpg_client.timing import Timing
-from cpg_engine.decisions import VolumeAllocation
+from cpg_engine.decisions import Allocation, VolumeAllocation
 from cpg_engine.testing.builders import node, pod
 from cpg_engine.testing.storage_builders import DRIVER, claim, storage_class, using, volume
 from cpg_scheduler.binding.batch import (
@@ -24,9 +24,11 @@ from cpg_scheduler.binding.batch import (
     BindSucceeded,
 )
 from cpg_scheduler.binding.binder import Binder
+from cpg_scheduler.binding.claim_writer import ClaimWriter
+from cpg_scheduler.binding.devices import DeviceBinder
 from cpg_scheduler.binding.volumes import VolumeBinder
 from cpg_scheduler.inbox import EventInbox
-from cpg_scheduler.testing.fake_connection import FakeConnection
+from cpg_scheduler.testing.claim_server import ClaimServer
 from cpg_scheduler.testing.stage import Stage
 from cpg_scheduler.write_gate import WriteGate
 
@@ -37,21 +39,23 @@ class BinderFixture:
     def __init__(self, tasks: asyncio.TaskGroup, *, in_flight: int = 9) -> None:
         """Start with four pods of one CPU; waits take no time, and are kept."""
         self.waits: list[float] = []
-        self.api = FakeConnection(Timing(sleep=self._sleep))
         self.stage = Stage(node("n1"), *(pod(name, cpu=1) for name in "abcd"))
+        self.api = ClaimServer(self.stage, Timing(sleep=self._sleep, wall=lambda: 0.0))
         self.inbox, self.gate, self.ids = EventInbox(), WriteGate(), itertools.count()
         for name in "abcd":
             self.show(name)
-        connection = cast("Connection", self.api)
+        connection, cache = cast("Connection", self.api), self.stage.cache
+        log = structlog.wrap_logger(self.stage.log, processors=[])
+        self.claims = ClaimWriter(connection, cache, log=log)
         self.binder = Binder(
             connection,
-            self.stage.cache,
+            cache,
             tasks,
             inbox=self.inbox,
             gate=self.gate,
-            prebinds=[VolumeBinder(connection, self.stage.cache, timeout=5)],
+            prebinds=[VolumeBinder(connection, cache, timeout=5), DeviceBinder(self.claims, cache, timeout=5)],
             metrics=self.stage.metrics,
-            log=structlog.wrap_logger(self.stage.log, processors=[]),
+            log=log,
             in_flight=in_flight,
             guard=self.stage.guard,
             backoff=WatchBackoff(first=1, longest=8),
@@ -67,17 +71,24 @@ class BinderFixture:
         meta = {"name": name, "namespace": "default", "uid": f"uid-default-{name}", **fields.pop("metadata", {})}
         self.api.objects[f"/api/v1/namespaces/default/pods/{name}"] = {"metadata": meta, **fields}
 
-    def start(self, names: str = "abc", *allocations: VolumeAllocation, unit: str = "") -> None:
-        """Begin to bind these pods, as members of one unit."""
+    def start(
+        self,
+        names: str = "abc",
+        *allocations: Allocation,
+        unit: str = "",
+        each: Mapping[str, tuple[Allocation, ...]] | None = None,
+    ) -> None:
+        """Begin to bind these pods, as members of one unit, with allocations for all of them, or for each by name."""
         pods = {found.metadata.uid: found for found in map(self.stage.pod, names)}
+        allocated = {uid: (each or {}).get(found.metadata.name, allocations) for uid, found in pods.items()}
         for uid in pods:
-            self.stage.cache.assume(uid, "n1", allocations)
+            self.stage.cache.assume(uid, "n1", allocated[uid])
         batch = BindBatch(
             id=next(self.ids),
             unit=self.stage.cache.unit_of(self.stage.pod(unit or names[0])),
             pods=pods,
             nodes=dict.fromkeys(pods, "n1"),
-            allocations={next(iter(pods)): allocations},
+            allocations={uid: found for uid, found in allocated.items() if found},
         )
         self.stage.cache.binds_in_flight.begin(batch.id, pods)
         self.binder.start(batch)

@@ -5,8 +5,8 @@ status that is written comes back as a change of the object.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable
-from typing import Literal, TypeAlias, cast
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Literal, TypeAlias, cast
 
 import structlog
 from msgspec.structs import replace
@@ -36,6 +36,7 @@ from cpg_scheduler.binding.batch import (
     BindSucceeded,
 )
 from cpg_scheduler.cache.cluster import ClusterCache
+from cpg_scheduler.cache.devices import DeviceObject
 from cpg_scheduler.cache.storage import Stored
 from cpg_scheduler.cycle import SchedulingLoop
 from cpg_scheduler.inbox import EventInbox
@@ -56,7 +57,7 @@ from cpg_scheduler.queueing.scheduling_queue import SchedulingQueue
 from cpg_scheduler.status.resync import TreeStatus
 from cpg_scheduler.testing.fakes import FakeBinder, FakeEventWriter, FakeExecutor, FakeStatusWriter
 
-KubeObject: TypeAlias = Pod | Node | Group | Workload | PriorityClass | PodDisruptionBudget | Stored
+KubeObject: TypeAlias = Pod | Node | Group | Workload | PriorityClass | PodDisruptionBudget | Stored | DeviceObject
 CRD, NATIVE = "crd", "native"
 TRANSITION_TIME = "2026-01-01T12:00:00Z"
 DENIED = BindRefused("default/p", 0, "n1", "denied")
@@ -114,6 +115,11 @@ class Stage:
             guard=self.guard,
             log=structlog.wrap_logger(self.log, processors=[]),
         )
+        self._handlers: Mapping[type, Callable[[Change[Any]], None]] = {
+            **self.cache.devices.handlers,
+            StorageClass: self.cache.storage.on_storage_class,
+            CSINode: self.cache.storage.on_csi_node,
+        }
         self._objects: dict[tuple[str, str, str], KubeObject] = {}
         self.put(*objects)
 
@@ -263,6 +269,8 @@ class Stage:
         match target:
             case Pod():
                 self.cache.on_pod(cast("Change[Pod]", change))
+            case PriorityClass():
+                self.cache.on_priority_class(cast("Change[PriorityClass]", change))
             case Node():
                 self.cache.on_node(cast("Change[Node]", change))
             case PodGroup() | CompositePodGroup():
@@ -272,15 +280,11 @@ class Stage:
             case Workload():
                 self.cache.on_workload(flavour)(cast("Change[Workload]", change))
             case PersistentVolumeClaim():
-                self.cache.on_claim(cast("Change[PersistentVolumeClaim]", change))
+                self.cache.storage.on_claim(cast("Change[PersistentVolumeClaim]", change))
             case PersistentVolume():
                 self.cache.storage.on_volume(cast("Change[PersistentVolume]", change))
-            case StorageClass():
-                self.cache.storage.on_storage_class(cast("Change[StorageClass]", change))
-            case CSINode():
-                self.cache.storage.on_csi_node(cast("Change[CSINode]", change))
             case _:
-                self.cache.on_priority_class(cast("Change[PriorityClass]", change))
+                self._handlers[type(target)](change)
 
     def _mark(self, pod: Pod, status: Literal["True", "False"], message: str) -> None:
         condition = PodCondition(

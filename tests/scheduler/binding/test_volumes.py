@@ -15,7 +15,9 @@ from cpg_client.timing import Timing
 from cpg_engine.decisions import VolumeAllocation
 from cpg_engine.testing.builders import node, pod
 from cpg_engine.testing.storage_builders import DRIVER, claim, storage_class, using, volume
-from cpg_scheduler.binding.volumes import VolumeBinder, is_final
+from cpg_scheduler.binding.batch import BindBatch
+from cpg_scheduler.binding.prebind import is_final
+from cpg_scheduler.binding.volumes import VolumeBinder
 from cpg_scheduler.testing.fake_connection import FakeConnection, SentRequest
 from cpg_scheduler.testing.stage import Stage
 
@@ -57,9 +59,14 @@ class VolumeFixture:
         """Let the watch show a claim or a volume as of a version."""
         self.stage.put(replace(found, metadata=replace(found.metadata, resource_version=str(version))))
 
+    def batch(self, *choices: VolumeAllocation) -> BindBatch:
+        """Return the batch of the pod."""
+        pod, uid = self.stage.pod("p"), "uid-default-p"
+        return BindBatch(1, self.stage.cache.unit_of(pod), {uid: pod}, {uid: "n1"}, {uid: choices})
+
     async def run(self, *choices: VolumeAllocation) -> None:
         """Get the volumes of the pod ready."""
-        self.outcome = await self.plugin.prebind([self.stage.pod("p")], choices)
+        self.outcome = await self.plugin.prebind(self.batch(*choices))
 
 
 @asynccontextmanager
@@ -255,6 +262,6 @@ def test_some_errors_are_final(status: int, final: bool) -> None:  # noqa: FBT00
 def test_unbound_claims_are_unready() -> None:
     """By kind and name, for the condition of the pod."""
     fixture = VolumeFixture()
-    assert fixture.plugin.unready([fixture.stage.pod("p")]) == ['persistentvolumeclaim "default/x"']
+    assert fixture.plugin.unready(fixture.batch()) == ['persistentvolumeclaim "default/x"']
     fixture.show(claim("x", bound_to="pv"), 8)
-    assert fixture.plugin.unready([fixture.stage.pod("p")]) == []
+    assert fixture.plugin.unready(fixture.batch()) == []

@@ -7,7 +7,8 @@ from cpg_client.stores import Rejection, Synced
 from cpg_engine.decisions import VolumeAllocation
 from cpg_engine.testing.builders import node, pod, pod_group
 from cpg_engine.testing.storage_builders import DRIVER, claim, csi_node, ephemeral, storage_class, using, volume
-from cpg_scheduler.cache.storage import claims_of, version_of
+from cpg_scheduler.cache.storage import claims_of
+from cpg_scheduler.cache.versions import version_of
 from cpg_scheduler.testing.cache import events_of, with_fields
 from cpg_scheduler.testing.stage import KubeObject, Stage
 
@@ -58,9 +59,9 @@ def test_every_change_that_the_catalogue_shows_is_an_event() -> None:
 def test_an_object_that_cannot_be_decoded_is_no_event() -> None:
     """Nor is the end of the first list."""
     stage = Stage()
-    stage.cache.on_claim(Rejection("default/x", ()))
+    stage.cache.storage.on_claim(Rejection("default/x", ()))
     stage.cache.storage.on_volume(Rejection("pv", ()))
-    stage.cache.on_claim(Synced())
+    stage.cache.storage.on_claim(Synced())
     assert not stage.cache.take_events().any_change
 
 
@@ -70,22 +71,22 @@ def test_versions_are_compared_as_numbers() -> None:
     stage = Stage()
     found = claim("x")
     stage.put(replace(found, metadata=replace(found.metadata, resource_version="12")))
-    storage = stage.cache.storage
-    assert [storage.is_seen("default/x", version) for version in (11, 12, 13)] == [True, True, False]
+    versions = stage.cache.versions
+    assert [versions.is_seen("default/x", version) for version in (11, 12, 13)] == [True, True, False]
     stage.delete(found)
-    assert not storage.is_seen("default/x", 11)
+    assert not versions.is_seen("default/x", 11)
 
 
 def test_a_change_wakes_the_coroutines_that_watch_its_object() -> None:
     """Nothing is left of a watch that has ended."""
     stage = Stage()
-    storage = stage.cache.storage
-    with storage.watching(["default/x", "pv"]) as first, storage.watching(["default/x"]) as second:
+    versions = stage.cache.versions
+    with versions.watching(["default/x", "pv"]) as first, versions.watching(["default/x"]) as second:
         stage.put(claim("y"), volume("pv"))
         assert (first.is_set(), second.is_set()) == (True, False)
         stage.put(claim("x"))
         assert second.is_set()
-    assert storage._waiting == {}
+    assert versions._waiting == {}
 
 
 # Volumes are allocated for as long as their pods are assumed.
@@ -117,7 +118,7 @@ def test_the_end_of_an_assumption_wakes_the_coroutines_that_watch_the_pod() -> N
     """It ends when the watch shows the node, or that the pod terminates."""
     stage = assumed()
     assert "uid-default-p" in stage.cache.assumed
-    with stage.cache.storage.watching(["uid-default-p"]) as changed:
+    with stage.cache.versions.watching(["uid-default-p"]) as changed:
         stage.put(pod("p", volumes=using("x"), node_name="n1"))
         assert changed.is_set()
     assert "uid-default-p" not in stage.cache.assumed

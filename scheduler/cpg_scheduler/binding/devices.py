@@ -1,0 +1,126 @@
+"""The PreBind plugin for devices: allocates claims, reserves them for pods, and waits for binding conditions.
+
+All claims of a batch are written before its first bind, and a bind waits until the watch shows them: when it confirms
+the bind, the ledger no longer assumes the devices, so the claims have to show them by then.
+
+A batch that fails releases what is reserved for its unbound pods alone. A replica that is killed releases nothing: the
+next leader finds claims that are allocated to pods without a node, and completes them.
+"""
+
+import asyncio
+from collections.abc import Collection, Sequence
+
+from msgspec import Struct
+
+from cpg_api.core.pod import Pod
+from cpg_engine.decisions import DeviceAllocation
+from cpg_scheduler.binding.batch import BindBatch
+from cpg_scheduler.binding.claim_writer import ClaimWriter
+from cpg_scheduler.binding.claim_writes import (
+    ClaimRelease,
+    DeviceStates,
+    allocation_write,
+    device_states,
+    has_devices,
+    is_gone,
+    is_reserved,
+    named,
+)
+from cpg_scheduler.binding.prebind import PreBindError, first_of, watch_pods
+from cpg_scheduler.cache.cluster import ClusterCache
+
+READY = DeviceStates((), ())
+
+
+class _ClaimOrder(Struct, frozen=True):
+    """What a batch allocates to a claim, and the pods of the batch that use it."""
+
+    allocation: DeviceAllocation
+    pods: Sequence[Pod]
+
+
+class DeviceBinder:
+    """Allocates the devices that were chosen for claims."""
+
+    name = "devices"
+
+    def __init__(self, writer: ClaimWriter, cache: ClusterCache, *, timeout: float) -> None:
+        """Wait for the devices of a batch at most ``timeout`` seconds."""
+        self._writer = writer
+        self._cache = cache
+        self._claims = cache.devices.claims
+        self._timeout = timeout
+
+    def unready(self, batch: BindBatch) -> list[str]:
+        """Return the claims of a batch that are not ready for all of its pods, by kind and name."""
+        return [named(order.allocation.claim) for order in _orders(batch) if not self._is_ready(order)]
+
+    async def prebind(self, batch: BindBatch) -> str:
+        """Return as soon as all claims of a batch are ready, or the problem that prevents it."""
+        orders, problem = [order for order in _orders(batch) if not self._is_ready(order)], ""
+        if not orders:
+            return problem
+        try:
+            async with asyncio.timeout(self._timeout), asyncio.TaskGroup() as tasks:
+                watching = tasks.create_task(watch_pods(self._cache, batch.pods))
+                await asyncio.wait([tasks.create_task(self._make_ready(order)) for order in orders])
+                watching.cancel()
+        except* PreBindError as group:
+            problem = str(group.exceptions[0])
+        except* TimeoutError:
+            problem = f"{first_of(self.unready(batch))} not ready within {self._timeout:g} s"
+        return problem
+
+    async def release(self, batch: BindBatch, uids: Collection[str]) -> None:
+        """Release the claims that are reserved for these pods of a batch."""
+        await self._writer.release(self._release(order, uids) for order in _orders(batch))
+
+    def _release(self, order: _ClaimOrder, uids: Collection[str]) -> ClaimRelease:
+        """Return a release; an earlier allocation stays for the next attempt, unless its devices do not get ready."""
+        allocation = order.allocation
+        pods = frozenset(pod.metadata.uid for pod in order.pods).intersection(uids)
+        claim = self._claims.get(allocation.claim)
+        is_stuck = claim is not None and device_states(claim) != READY
+        return ClaimRelease(allocation, pods, allocation.is_new or is_stuck)
+
+    async def _make_ready(self, order: _ClaimOrder) -> None:
+        """Write a claim, and wait until its drivers have its devices ready."""
+        allocation, now = order.allocation, self._writer.now()
+        await self._writer.write(
+            allocation.claim, allocation.uid, lambda claim: allocation_write(claim, allocation, order.pods, now)
+        )
+        with self._cache.versions.watching((allocation.uid,)) as change:
+            while not self._is_ready(order):
+                self._check(order)
+                change.clear()
+                await change.wait()
+
+    def _check(self, order: _ClaimOrder) -> None:
+        """Raise if a claim that was written has no longer what was chosen, or if a device has failed."""
+        claim, allocation = self._claims.get(order.allocation.claim), order.allocation
+        if claim is None or is_gone(claim, allocation):
+            raise PreBindError(f"{named(allocation.claim)} is gone or terminating")
+        if not (has_devices(claim, allocation) and all(is_reserved(claim, pod) for pod in order.pods)):
+            raise PreBindError(f"{named(allocation.claim)} has lost its devices")
+        if failures := device_states(claim).failures:
+            raise PreBindError(f"{named(allocation.claim)}: device {failures[0]}")
+
+    def _is_ready(self, order: _ClaimOrder) -> bool:
+        """Return whether a claim needs no write and no wait."""
+        claim, allocation = self._claims.get(order.allocation.claim), order.allocation
+        if claim is None or is_gone(claim, allocation) or not has_devices(claim, allocation):
+            return False
+        return all(is_reserved(claim, pod) for pod in order.pods) and device_states(claim) == READY
+
+
+def _orders(batch: BindBatch) -> list[_ClaimOrder]:
+    """Return what a batch allocates to each claim, with its users."""
+    allocations: dict[str, DeviceAllocation] = {}
+    users: dict[str, list[Pod]] = {}
+    for uid, allocated in batch.allocations.items():
+        for one in allocated:
+            if isinstance(one, DeviceAllocation):
+                if one.is_new or one.claim not in allocations:
+                    allocations[one.claim] = one
+                users.setdefault(one.claim, []).append(batch.pods[uid])
+    return [_ClaimOrder(one, users[key]) for key, one in sorted(allocations.items())]

@@ -1,0 +1,42 @@
+"""The kinds of dynamic resource allocation that a server has."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cpg_api.core.devices import DeviceTaintRule
+from cpg_client import resources
+from cpg_client.connection import Connection
+from cpg_client.device_kinds import REQUIRED, DeviceKinds, served_device_kinds
+from cpg_client.resources import Resource
+
+if TYPE_CHECKING:
+    from tests.client.conftest import FakeServer
+
+RULES = resources.DEVICE_TAINT_RULES, resources.DEVICE_TAINT_RULES_BETA
+
+
+@pytest.mark.parametrize(
+    ("served", "found"),
+    [
+        ((), {}),
+        (REQUIRED.values(), REQUIRED),
+        ((*REQUIRED.values(), *RULES), REQUIRED | {DeviceTaintRule: RULES[0]}),
+        ((*REQUIRED.values(), RULES[1]), REQUIRED | {DeviceTaintRule: RULES[1]}),
+        ((resources.RESOURCE_CLAIMS, *RULES), {}),
+    ],
+    ids=["nothing", "no taint rules", "taint rules", "taint rules in beta", "no slices"],
+)
+async def test_the_kinds_are_found_that_are_served(
+    server: "FakeServer", connection: Connection, served: list[Resource], found: DeviceKinds
+) -> None:
+    """Taint rules in their newest version, or none; without one of the other kinds there are no devices."""
+    for version in ("v1", "v1beta2"):
+        listed = [
+            {"name": one.plural, "kind": one.kind, "namespaced": one.namespaced}
+            for one in served
+            if one.version == version
+        ]
+        if listed:
+            server.answers("GET", f"/apis/resource.k8s.io/{version}", {"resources": listed})
+    assert await served_device_kinds(connection) == found
