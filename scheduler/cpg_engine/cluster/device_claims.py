@@ -4,7 +4,8 @@ A claim that the API shows with an allocation takes those devices, whichever sch
 consumers are ignored, as victims are, its devices are free in the simulation.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 
 from msgspec import Struct
 
@@ -109,6 +110,7 @@ class DeviceClaims:
 
     def lift(self, uids: Iterable[str]) -> None:
         """Free the devices of the claims all of whose consumers are ignored now."""
+        self.refresh()
         for key in self._note(uids, absent=True):
             if key not in self._lifted and key in self.held and self._is_abandoned(key):
                 self._lifted.add(key)
@@ -120,6 +122,28 @@ class DeviceClaims:
             if key in self._lifted and not self._is_abandoned(key):
                 self._lifted.discard(key)
                 self._stock.hold(key, taken_by(self.held[key].result))
+
+    @contextmanager
+    def without_released(self) -> Iterator[None]:
+        """Take the devices for free of which all consumers are pods that are gone, for as long as the block runs.
+
+        kube-controller-manager deallocates them a moment after the pods.
+        """
+        self.refresh()
+        found = [key for key in self.held if key not in self._lifted and self._is_released(key)]
+        for key in found:
+            self._stock.release(key)
+        try:
+            yield
+        finally:
+            for key in found:
+                self._stock.hold(key, taken_by(self.held[key].result))
+
+    def _is_released(self, key: str) -> bool:
+        claim = self._catalog.claims.get(key)
+        reserved = (claim.status.reserved_for or ()) if claim is not None else ()
+        is_known = key in self._users or any(one.resource != PODS or one.uid in self._claims_of for one in reserved)
+        return bool(reserved) and not is_known
 
     def _note(self, uids: Iterable[str], *, absent: bool) -> Collection[str]:
         concerned = [uid for uid in uids if uid in self._claims_of]

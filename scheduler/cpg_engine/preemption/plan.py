@@ -1,6 +1,7 @@
 """Plans which pods to evict so that a unit can be placed: the entry point of preemption.
 
-1. Search the cluster as it is. If no eviction could help, stop.
+1. Search the cluster as it is, with the devices that pods that are gone are about to release. If no eviction could
+   help, stop.
 2. Ignore all units of lower priority and search again. What this places is the goal, since nothing more can be reached.
 3. Find the lowest levels of victims that reach the goal: first the priority of units that no budget covers, then that
    of units that a budget protects.
@@ -63,24 +64,25 @@ def plan_preemption(
     a place in their room are nominated there. The ledger is unchanged afterwards.
     """
     ledger, own = snapshot.ledger, tuple(ignored)
-    mark = ledger.mark()
-    try:
-        ledger.ignore(own)
-        simulation = Simulation(snapshot, unit, options)
-        now, explanation = simulation.explain()
-        as_it_is = PreemptionPlan(
-            outcome=PlanOutcome.PLANNED,
-            nominations=_nominations(snapshot, now),
-            reserved=_nominations(snapshot, now, expected=True),
-        )
-        if len(now) == sum(len(node.pending) for node in unit.nodes):
-            return as_it_is
-        found = _plan(
-            simulation, units, priority, BudgetAllowances(budgets), placed_now=len(now), explanation=explanation
-        )
-        return as_it_is if now and own and found.outcome in _NO_EVICTIONS else found
-    finally:
-        ledger.rollback(mark)
+    with ledger.device_allocator.claims.without_released():
+        mark = ledger.mark()
+        try:
+            ledger.ignore(own)
+            simulation = Simulation(snapshot, unit, options)
+            now, explanation = simulation.explain()
+            as_it_is = PreemptionPlan(
+                outcome=PlanOutcome.PLANNED,
+                nominations=_nominations(snapshot, now),
+                reserved=_nominations(snapshot, now, expected=True),
+            )
+            if len(now) == sum(len(node.pending) for node in unit.nodes):
+                return as_it_is
+            found = _plan(
+                simulation, units, priority, BudgetAllowances(budgets), placed_now=len(now), explanation=explanation
+            )
+            return as_it_is if now and own and found.outcome in _NO_EVICTIONS else found
+        finally:
+            ledger.rollback(mark)
 
 
 def _plan(

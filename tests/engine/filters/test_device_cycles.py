@@ -255,3 +255,75 @@ def test_a_tree_takes_devices_across_its_groups() -> None:
     pods = {key_of(leaf): GroupPods(pending=workers(snapshot, 3, group=leaf.metadata.name)) for leaf in leaves}
     decision = decided_tree(snapshot, [root, *leaves], pods)
     assert nodes_of(decision) == {"n1a": 3, "n1b": 3}
+
+
+def test_claims_for_shares_and_administrators_take_no_device_from_others() -> None:
+    """What a node has of a device that can be shared limits its pods; admin access limits none."""
+    snapshot = cluster(a=0, b=0)
+    shared = device("card", capacity={"memory": "10Gi"}, allow_multiple_allocations=True)
+    offer(snapshot.ledger.devices, device_slice(shared, node="a"))
+    part = device_request(capacity={"memory": "4Gi"})
+    pods = [worker(snapshot.ledger.devices, f"p{number}", part, cpu=1, group="pg") for number in range(3)]
+    decision = decided_shares(snapshot, pods)
+    assert (decision.explanation.finding, len(decided_shares(snapshot, pods[:2]).binds)) == (Finding.NOT_FOUND, 2)
+    watching = [
+        worker(snapshot.ledger.devices, f"w{number}", device_request(admin_access=True), cpu=1, group="pg")
+        for number in range(5)
+    ]
+    assert nodes_of(decided_shares(snapshot, watching)) == {"a": 5}
+
+
+def decided_shares(snapshot: Snapshot, pods: list[Pod]) -> Decision:
+    """Decide about a gang whose pods may be given the same device."""
+    group = pod_group("pg", gang=len(pods))
+    tree = next(iter(Forest.of([group]).trees()))
+    unit = tree_unit(tree, {key_of(group): GroupPods(pending=pods)}, snapshot.ledger)
+    before = state(snapshot)
+    decision = decide(snapshot, unit, SearchOptions(detail=True))
+    assert state(snapshot) == before
+    return decision
+
+
+def test_all_devices_of_a_node() -> None:
+    """One pod gets all of them, and is kept from a node where one is taken."""
+    snapshot = cluster(a=3, b=2)
+    offer(snapshot.ledger.devices, allocated(device_claim("old"), "a", "gpu-1"))
+    every = device_request(allocation_mode="All")
+    pods = [worker(snapshot.ledger.devices, "p", every, cpu=1, group="pg")]
+    assert devices_of(decided(snapshot, pods)) == {"p-gpu": "b/gpu-0 b/gpu-1"}
+
+
+def test_pods_with_private_and_shared_claims() -> None:
+    """A claim of the whole group and one of each pod are allocated together."""
+    snapshot = cluster(a=3, b=4)
+    offer(snapshot.ledger.devices, device_claim("shared"))
+    pods = []
+    for index in range(3):
+        offer(snapshot.ledger.devices, own_claim(f"p{index}"))
+        pods.append(claiming(f"p{index}", "shared", made={"gpu": f"p{index}-gpu"}, cpu=1, group="pg"))
+    decision = decided(snapshot, pods)
+    assert nodes_of(decision) == {"b": 3}
+    assert sorted(devices_of(decision)) == ["p0-gpu", "p1-gpu", "p2-gpu", "shared"]
+
+
+def test_a_node_that_is_gone_or_unknown_has_no_devices() -> None:
+    """Slices may come before their node and stay after it."""
+    snapshot = cluster(a=1)
+    offer(snapshot.ledger.devices, device_slice("gpu-0", node="later"))
+    pods = workers(snapshot, 2)
+    assert decided(snapshot, pods).binds == ()
+    snapshot.ledger.put_node(node("later", cpu=64))
+    assert nodes_of(decided(snapshot, pods)) == {"a": 1, "later": 1}
+    snapshot.ledger.remove_node("a")
+    assert decided(snapshot, pods).binds == ()
+
+
+def test_a_new_class_or_slice_changes_what_fits() -> None:
+    """What was computed for earlier devices is not used for later ones."""
+    snapshot = cluster(a=1)
+    pods = workers(snapshot, 2)
+    assert decided(snapshot, pods).binds == ()
+    offer(snapshot.ledger.devices, device_slice("gpu-0", "gpu-1", node="a"))
+    assert len(decided(snapshot, pods).binds) == 2
+    snapshot.ledger.devices.remove_class("gpu")
+    assert reasons_of(decided(snapshot, pods)) == {"device class gpu does not exist": 1}

@@ -116,6 +116,17 @@ def test_devices_that_pods_share_need_all_of_them_gone() -> None:
     assert cluster.plan_for("high").outcome is PlanOutcome.NOT_ENOUGH
 
 
+def test_devices_of_pods_that_are_gone_are_waited_for() -> None:
+    """Until their deallocation shows, nothing is evicted for others, and the pods are nominated where they are."""
+    cluster = Cluster(a=1, b=1)
+    cluster.run("p", "a", "gpu-0")
+    cluster.run("q", "b", "gpu-0")
+    cluster.delete("q")
+    cluster.gang(1)
+    plan = cluster.plan_for("high")
+    assert (plan.outcome, plan.evictions, [one.node for one in plan.nominations]) == (PlanOutcome.PLANNED, (), ["b"])
+
+
 def test_a_nominated_pod_gets_the_first_device_that_becomes_free() -> None:
     """While its victim terminates and afterwards, pods of lower priority find none."""
     cluster = Cluster(a=1)
