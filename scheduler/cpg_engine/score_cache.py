@@ -66,7 +66,7 @@ class ClassScores:
             ledger.device_allocator.refresh()
         return (
             ledger.storage.version if pod_class.volumes is not None else 0,
-            ledger.devices.inventory_version if pod_class.devices is not None else 0,
+            ledger.device_allocator.version if pod_class.devices is not None else 0,
         )
 
     def keyed(self, rows: Rows, extra: int = 0) -> Scores:

@@ -88,13 +88,18 @@ class DeviceAllocator:
     def refresh(self) -> None:
         """Bring everything up to date with the catalog and the nodes."""
         self.claims.refresh()
-        now = (self.catalog.inventory_version, self._cluster.labels_version)
+        now = (self.catalog.class_version, self._cluster.labels_version)
         if self._seen != now:
             if self._seen[0] != now[0]:
                 self._shapes.clear()
                 self._rooms.clear()
             self._reaches.clear()
             self._seen = now
+
+    @property
+    def version(self) -> int:
+        """Return a number that grows with every change that is not noted at the rows that it concerns."""
+        return self.catalog.class_version + self.stock.version
 
     # What pods need.
 
@@ -111,7 +116,7 @@ class DeviceAllocator:
         if not devices.are_private:
             return False
         room = self.room(devices)
-        return room is not None and not room.is_coupled
+        return room is not None and not room.is_coupled()
 
     def room(self, devices: PodDevices) -> DeviceRoom | None:
         """Return the nodes as pods see them that need devices for the claims that have none yet.

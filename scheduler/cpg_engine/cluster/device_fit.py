@@ -81,8 +81,7 @@ class DeviceRoom:
         self.shape = shape
         self._viewer = Viewer(shape, selects)
         self._states_at = states_at
-        self.is_coupled = False
-        """Whether a device that could be chosen can be used by several nodes."""
+        self._is_coupled = False
         self._is_plain = True
         self._effort = effort
         self._steps = 0
@@ -91,8 +90,8 @@ class DeviceRoom:
         self._version = self._stock_version = -1
         self._views: list[Views] = []
         self._number_of: dict[Views, int] = {}
-        self._numbers: dict[int, int] = {}
-        """By row, the number of its views."""
+        self._numbers: dict[int, tuple[tuple[PoolTarget, ...], int]] = {}
+        """By row, its pools and the number of its views."""
         self._solutions: dict[tuple[int, States], Solution] = {}
         self._slots = self._most = NO_SLOTS
         self._reset(0)
@@ -144,15 +143,20 @@ class DeviceRoom:
         found: Rows = self._groups[rows]
         return found
 
+    def is_coupled(self) -> bool:
+        """Return whether a device that could be chosen can be used by several nodes."""
+        self._refresh()
+        return self._is_coupled
+
     def is_exact(self) -> bool:
         """Return whether a node could not have devices for more pods if earlier pods had been given other ones."""
         self._refresh()
-        return self._is_plain and not self.is_coupled
+        return self._is_plain and not self._is_coupled
 
     def fits(self, rows: Rows) -> Flags:
         """Return which nodes have devices for one more pod."""
         self._refresh()
-        if not self.is_coupled:
+        if not self._is_coupled:
             return self.slots(rows) > 0
         groups, first, place = np.unique(self._groups[rows], return_index=True, return_inverse=True)
         answers = [self.solve(int(rows[position])).picks is not None for position in first.tolist()]
@@ -192,13 +196,13 @@ class DeviceRoom:
     def _refresh(self) -> None:
         self._stock.refresh()
         size = self._stock.rows
-        if self._stock_version != self._stock.version or len(self._groups) != size:
+        if self._stock_version != self._stock.version or len(self._views) > 2 * size + MAX_STALE_GROUPS:
             self._forget_views()
             self._stock_version = self._stock.version
             changed = range(size)
         elif self._version == self._changes.version:
             return
-        elif len(self._keys) > 2 * size + MAX_STALE_GROUPS:
+        elif len(self._groups) != size or len(self._keys) > 2 * size + MAX_STALE_GROUPS:
             self._reset(size)
             changed = range(size)
         else:
@@ -213,7 +217,7 @@ class DeviceRoom:
         self._steps = 0
         alternatives = self.shape.alternatives
         self._is_plain = len(alternatives) == 1 and alternatives[0].count > 0 and not self.shape.claims[0].constraints
-        self.is_coupled = False
+        self._is_coupled = False
         self._reset(self._stock.rows)
 
     def _group(self, row: int) -> int:
@@ -225,20 +229,22 @@ class DeviceRoom:
 
     def _number(self, row: int) -> int:
         """Return the number of the views of a row."""
-        found = self._numbers.get(row)
-        if found is None:
-            views = self._look(self._stock.targets(row))
-            found = self._numbers[row] = self._number_of.setdefault(views, len(self._views))
-            if found == len(self._views):
-                self._views.append(views)
-        return found
+        targets, found = self._stock.targets(row), self._numbers.get(row)
+        if found is not None and found[0] is targets:
+            return found[1]
+        views = self._look(targets)
+        number = self._number_of.setdefault(views, len(self._views))
+        if number == len(self._views):
+            self._views.append(views)
+        self._numbers[row] = (targets, number)
+        return number
 
     def _look(self, targets: tuple[PoolTarget, ...]) -> Views:
         """Return the views of some pools, and note what they say about the shape."""
         views = self._viewer.views_of(targets)
         for view, target in zip(views, targets, strict=True):
             if view.devices:
-                self.is_coupled |= target.pool.node_name is None
+                self._is_coupled |= target.pool.node_name is None
                 self._is_plain &= not any(device.counters or device.is_shareable for device in view.devices)
         return views
 

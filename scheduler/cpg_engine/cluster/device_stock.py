@@ -45,37 +45,30 @@ class DeviceStock:
         self._catalog = catalog
         self._cluster = cluster
         self._touch = touch
-        self._seen = (-1, -1)
+        self._labels_seen = -1
         self.version = 0
-        """Incremented when pools or the nodes that can use them change."""
-        self.shared_version = 0
-        """Incremented when something is taken of a pool that several nodes can use, or given back."""
+        """Incremented when the pools change that several nodes can use, or which nodes those are."""
         self.pools: dict[PoolId, Pool] = {}
         self._names: dict[PoolId, list[str]] = {}
-        self._local: dict[str, list[PoolId]] = {}
-        self._shared: list[PoolId] = []
-        self._targets: dict[int, tuple[PoolTarget, ...]] = {}
+        self._local: dict[str, set[PoolId]] = {}
+        self._shared: set[PoolId] = set()
+        self._targets: dict[str, tuple[PoolTarget, ...]] = {}
         self._states: dict[PoolId, PoolState] = {}
         self._holds: dict[PoolId, dict[str, _Holds]] = {}
         self._by_holder: dict[Hashable, tuple[Taken, ...]] = {}
 
     def refresh(self) -> None:
         """Bring the pools up to date with the catalog and the nodes."""
-        now = (self._catalog.inventory_version, self._cluster.labels_version)
-        if self._seen == now:
-            return
-        self._seen = now
-        self.version += 1
-        for pool in self._catalog.changed_pools:
-            self._rebuild(pool)
-        self._catalog.changed_pools.clear()
-        self._local, self._shared = {}, []
-        for found in self.pools.values():
-            if found.node_name is None:
-                self._shared.append(found.id)
-            else:
-                self._local.setdefault(found.node_name, []).append(found.id)
-        self._targets.clear()
+        had_shared = bool(self._shared)
+        labels, pools = self._cluster.labels_version, self._catalog.changed_pools
+        is_shared = False
+        for pool in sorted(pools):
+            is_shared |= self._rebuild(pool)
+        pools.clear()
+        if is_shared or (self._labels_seen != labels and (had_shared or self._shared)):
+            self._targets.clear()
+            self.version += 1
+        self._labels_seen = labels
 
     @property
     def rows(self) -> int:
@@ -87,10 +80,14 @@ class DeviceStock:
         return self._names[pool][position]
 
     def targets(self, row: int) -> tuple[PoolTarget, ...]:
-        """Return the pools that the node of a row can use, in the order in which they are tried."""
-        found = self._targets.get(row)
+        """Return the pools that the node of a row can use, in the order in which they are tried.
+
+        It is the same object for as long as nothing about these pools changes.
+        """
+        name = self._cluster.name(row)
+        found = self._targets.get(name)
         if found is None:
-            found = self._targets[row] = self._find_targets(row)
+            found = self._targets[name] = self._find_targets(row)
         return found
 
     def state(self, pool: PoolId) -> PoolState:
@@ -148,31 +145,44 @@ class DeviceStock:
         found = self.pools.get(pool)
         if found is None:
             return
-        if found.node_name is None:
-            self.shared_version += 1
-        elif (row := self._cluster.row_of.get(found.node_name)) is not None:
+        if found.node_name is not None:
+            self._touch_node(found.node_name)
+
+    def _touch_node(self, name: str) -> None:
+        row = self._cluster.row_of.get(name)
+        if row is not None:
             self._touch(row)
 
-    def _rebuild(self, pool: PoolId) -> None:
-        slices = self._catalog.slices_of.get(pool)
+    def _rebuild(self, pool: PoolId) -> bool:
+        """Build a pool again; return whether several nodes can use it, or could before."""
+        slices, before = self._catalog.slices_of.get(pool), self.pools.pop(pool, None)
         self._states.pop(pool, None)
-        if slices is None:
-            self.pools.pop(pool, None)
-            self._names.pop(pool, None)
-            return
-        built = build_pool(list(slices.values()), self._catalog.taint_rules.values())
-        self.pools[pool] = built
-        self._names[pool] = sorted(built.positions, key=built.positions.__getitem__)
+        self._names.pop(pool, None)
+        self._shared.discard(pool)
+        names = [before.node_name] if before is not None else []
+        if before is not None and before.node_name is not None:
+            self._local[before.node_name].discard(pool)
+        if slices is not None:
+            built = self.pools[pool] = build_pool(list(slices.values()), self._catalog.taint_rules.values())
+            self._names[pool] = sorted(built.positions, key=built.positions.__getitem__)
+            names.append(built.node_name)
+            if built.node_name is None:
+                self._shared.add(pool)
+            else:
+                self._local.setdefault(built.node_name, set()).add(pool)
+        for name in names:
+            if name is not None:
+                self._targets.pop(name, None)
+                self._touch_node(name)
+        return None in names
 
     def _find_targets(self, row: int) -> tuple[PoolTarget, ...]:
         node = self._cluster.nodes[row]
         if node is None:
             return NO_TARGETS
         name = node.metadata.name
-        pools = [*self._local.get(name, ()), *self._shared]
-        if not pools:
-            return NO_TARGETS
-        found = [target(self.pools[pool], name, node.metadata.labels) for pool in pools]
+        pools = sorted([*self._local.get(name, ()), *self._shared])
+        found = (target(self.pools[pool], name, node.metadata.labels) for pool in pools)
         return in_order([one for one in found if one is not None])
 
     def _read_state(self, pool: PoolId) -> PoolState:

@@ -1,8 +1,8 @@
 """The catalog of devices: what drivers offer, what claims ask for, and what they have.
 
 It changes between cycles only. ``version`` is incremented with every change that matters to scheduling,
-``inventory_version`` with those of slices, classes and taint rules. Claims change a thousand times as often, so what is
-derived from them takes the changed ones from ``changed_claims``.
+``class_version`` with those of device classes. Claims and slices are many, so what is derived from them takes those
+that have changed from ``changed_claims`` and ``changed_pools``.
 """
 
 from typing import TypeVar
@@ -21,7 +21,7 @@ class DeviceCatalog:
     def __init__(self) -> None:
         """Start empty."""
         self.version = 0
-        self.inventory_version = 0
+        self.class_version = 0
         self.claims: dict[str, ResourceClaim] = {}
         self.slices: dict[str, ResourceSlice] = {}
         self.classes: dict[str, DeviceClass] = {}
@@ -72,26 +72,26 @@ class DeviceCatalog:
         pool = pool_of(found)
         self.slices_of.setdefault(pool, {})[found.metadata.name] = found
         self.changed_pools.add(pool)
-        self._change_inventory()
+        self.version += 1
 
     def remove_slice(self, name: str) -> None:
         """Remove a slice."""
         before = self.slices.pop(name, None)
         if before is not None:
             self._leave_pool(before)
-            self._change_inventory()
+            self.version += 1
 
     def put_class(self, found: DeviceClass) -> None:
         """Add a device class or its new state."""
         before = self.classes.get(found.metadata.name)
         self.classes[found.metadata.name] = found
         if before is None or before.spec != found.spec:
-            self._change_inventory()
+            self._change_classes()
 
     def remove_class(self, name: str) -> None:
         """Remove a device class."""
         if self.classes.pop(name, None) is not None:
-            self._change_inventory()
+            self._change_classes()
 
     def put_taint_rule(self, rule: DeviceTaintRule) -> None:
         """Add a taint rule or its new state."""
@@ -113,13 +113,13 @@ class DeviceCatalog:
             del self.slices_of[pool]
         self.changed_pools.add(pool)
 
-    def _change_inventory(self) -> None:
+    def _change_classes(self) -> None:
         self.version += 1
-        self.inventory_version += 1
+        self.class_version += 1
 
     def _change_taints(self) -> None:
+        self.version += 1
         self.changed_pools.update(self.slices_of)
-        self._change_inventory()
 
 
 def pool_of(found: ResourceSlice) -> PoolId:
