@@ -90,6 +90,11 @@ class DeviceClaims:
             if not users:
                 del self._users[key]
 
+    def contested(self, keys: Iterable[str]) -> str | None:
+        """Return the first of some claims whose devices another claim has as well, or None."""
+        self.refresh()
+        return next((key for key in keys if self._stock.is_contested(key)), None)
+
     # Within a cycle.
 
     def result_of(self, key: str) -> AllocationResult | None:

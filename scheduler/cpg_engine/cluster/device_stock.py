@@ -115,6 +115,13 @@ class DeviceStock:
         """Return what a holder has taken."""
         return self._by_holder.get(holder, ())
 
+    def is_contested(self, holder: Hashable) -> bool:
+        """Return whether a device that a holder has as a whole, or shares, is taken by another one as a whole."""
+        return any(
+            (found := self._holds[PoolId(one.id.driver, one.id.pool)][one.id.device]).whole + bool(found.shares) > 1
+            for one in self.held_by(holder)
+        )
+
     def is_overcommitted(self, row: int) -> bool:
         """Return whether any device that a node can use is taken more often than it can be."""
         return any(self._is_overcommitted(found) for found in self.targets(row))

@@ -147,6 +147,17 @@ def test_the_states_of_pools_follow_slices(ledger: Ledger) -> None:
     assert taken(ledger) == 0
 
 
+def test_another_scheduler_can_give_the_same_device_to_another_claim(ledger: Ledger) -> None:
+    """The API server does not prevent it, so a decision is compared with the claims before it is carried out."""
+    mine, other = device_claim("mine"), device_claim("other")
+    offer(ledger.devices, mine)
+    ledger.allocators.assume([allocation(mine, "gpu-0")])
+    claims = ledger.device_allocator.claims
+    assert claims.contested(["default/mine", "default/unknown"]) is None
+    offer(ledger.devices, allocated(other, "n", "gpu-0"))
+    assert claims.contested(["default/mine"]) == "default/mine"
+
+
 def test_claims_are_full(ledger: Ledger) -> None:
     """A claim has 256 consumers at most; a native group that has it stands for all of its pods."""
     users = tuple(ConsumerReference("", "pods", f"u{number}", f"u{number}") for number in range(MAX_RESERVED_FOR))
