@@ -32,8 +32,10 @@ from cpg_engine.devices.values import PoolState
 
 NOTHING = Solution(picks=None)
 """The solution where nothing has to be allocated."""
+GONE = "a ResourceClaim is gone"
 MAX_CACHED_SHAPES = 1_000
-"""Shapes whose room is kept; each takes some bytes for every node."""
+MAX_CACHED_ROOMS = 64
+"""Shapes whose room is kept; each takes some hundred bytes for every node."""
 MAX_CACHED_SELECTORS = 10_000
 """Node selectors of allocations that are kept."""
 
@@ -128,6 +130,7 @@ class DeviceAllocator:
 
     def reachable(self, devices: PodDevices) -> Flags | None:
         """Return the rows where all claims that have devices can be used; None where there are no such claims."""
+        self.refresh()
         found = None
         for need in devices.needs:
             result = None if need.claim is None else self.claims.result_of(need.claim)
@@ -228,12 +231,18 @@ class DeviceAllocator:
         """Return the shape of the claims with these codes, or why there is none."""
         found = self._shapes.get(codes)
         if found is None:
-            try:
-                found = compile_shape([self.catalog.specs[code] for code in codes], self.catalog.classes)
-            except DeviceRequestError as error:
-                found = str(error)
-            self._shapes[codes] = found
+            if any(code not in self.catalog.specs for code in codes):
+                return GONE
+            if len(self._shapes) >= MAX_CACHED_SHAPES:
+                self._shapes.clear()
+            found = self._shapes[codes] = self._compile(codes)
         return found
+
+    def _compile(self, codes: Codes) -> DeviceShape | str:
+        try:
+            return compile_shape([self.catalog.specs[code] for code in codes], self.catalog.classes)
+        except DeviceRequestError as error:
+            return str(error)
 
     def _room(self, codes: Codes) -> DeviceRoom | None:
         if not codes:
@@ -243,7 +252,7 @@ class DeviceAllocator:
             shape = self._shape(codes)
             if isinstance(shape, str):
                 return None
-            if len(self._rooms) >= MAX_CACHED_SHAPES:
+            if len(self._rooms) >= MAX_CACHED_ROOMS:
                 self._rooms.clear()
             found = self._rooms[codes] = DeviceRoom(shape, self.stock, self._changes, self._states_at, self.effort)
         return found

@@ -20,7 +20,7 @@ GROUP_KIND = "PodGroup"
 class ClaimNeed(Struct, frozen=True):
     """One claim of a pod: the code of its spec, and its key where it is not private."""
 
-    spec: int
+    spec: str
     claim: str | None = None
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from cpg_engine.cluster.pod_classes import PodClass
 
-Codes = tuple[int, ...]
+Codes = tuple[str, ...]
 """The specs of the claims that are to be allocated for one pod, by their codes in the catalog."""
 
 

@@ -5,14 +5,13 @@ It changes between cycles only. ``version`` is incremented with every change tha
 that have changed from ``changed_claims`` and ``changed_pools``.
 """
 
-from typing import TypeVar
+import hashlib
+from collections import Counter
 
 import msgspec
 
 from cpg_api.core.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimSpec, ResourceSlice
 from cpg_engine.devices.values import PoolId
-
-S = TypeVar("S")
 
 
 class DeviceCatalog:
@@ -29,18 +28,22 @@ class DeviceCatalog:
         self.slices_of: dict[PoolId, dict[str, ResourceSlice]] = {}
         self.changed_pools: set[PoolId] = set()
         self.changed_claims: dict[str, None] = {}
-        self.specs: list[ResourceClaimSpec] = []
+        self.specs: dict[str, ResourceClaimSpec] = {}
         """The distinct specs of claims, by code."""
-        self.spec_of: dict[str, int] = {}
+        self.spec_of: dict[str, str] = {}
         """The code of each claim's spec."""
-        self._code_of: dict[bytes, int] = {}
+        self._uses: Counter[str] = Counter()
+        """How many claims have a spec, by code."""
 
     def put_claim(self, claim: ResourceClaim) -> None:
         """Add a claim or its new state."""
         key = claim.metadata.key
         before = self.claims.get(key)
         if before is None or before.metadata.uid != claim.metadata.uid:
-            self.spec_of[key] = self.code_of(claim.spec)
+            self._forget_spec(key)
+            code = self.spec_of[key] = code_of(claim.spec)
+            self.specs[code] = claim.spec
+            self._uses[code] += 1
         if before is None or _relevant(before) != _relevant(claim):
             self.version += 1
             self.changed_claims[key] = None
@@ -50,16 +53,9 @@ class DeviceCatalog:
         """Remove a claim."""
         key = f"{namespace}/{name}"
         if self.claims.pop(key, None) is not None:
-            del self.spec_of[key]
+            self._forget_spec(key)
             self.version += 1
             self.changed_claims[key] = None
-
-    def code_of(self, spec: ResourceClaimSpec) -> int:
-        """Return the code of a spec; equal specs have the same."""
-        code = self._code_of.setdefault(msgspec.json.encode(spec), len(self.specs))
-        if code == len(self.specs):
-            self.specs.append(spec)
-        return code
 
     def put_slice(self, found: ResourceSlice) -> None:
         """Add a slice or its new state."""
@@ -105,6 +101,14 @@ class DeviceCatalog:
         if self.taint_rules.pop(name, None) is not None:
             self._change_taints()
 
+    def _forget_spec(self, key: str) -> None:
+        """Drop the spec of a claim, unless another claim has it, too."""
+        code = self.spec_of.pop(key, None)
+        if code is not None:
+            self._uses[code] -= 1
+            if not self._uses[code]:
+                del self._uses[code], self.specs[code]
+
     def _leave_pool(self, found: ResourceSlice) -> None:
         pool = pool_of(found)
         others = self.slices_of[pool]
@@ -120,6 +124,11 @@ class DeviceCatalog:
     def _change_taints(self) -> None:
         self.version += 1
         self.changed_pools.update(self.slices_of)
+
+
+def code_of(spec: ResourceClaimSpec) -> str:
+    """Return a short text that is equal for equal specs."""
+    return hashlib.blake2b(msgspec.json.encode(spec), digest_size=12).hexdigest()
 
 
 def pool_of(found: ResourceSlice) -> PoolId:

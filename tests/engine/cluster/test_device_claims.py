@@ -158,6 +158,15 @@ def test_another_scheduler_can_give_the_same_device_to_another_claim(ledger: Led
     assert claims.contested(["default/mine"]) == "default/mine"
 
 
+def test_a_claim_stays_in_use_while_any_of_its_pods_is_held(ledger: Ledger) -> None:
+    """It may have devices of a pool that is not known yet."""
+    offer(ledger.devices, allocated(device_claim("c"), "later", "gpu-0"))
+    for name in ("p", "q"):
+        ledger.put_pod(claiming(name, "c", cpu=1, node_name="n"), "n")
+    ledger.remove_pod("uid-default-p")
+    assert (taken(ledger), ledger.device_allocator.claims.consumers("default/c")) == (0, 1)
+
+
 def test_claims_are_full(ledger: Ledger) -> None:
     """A claim has 256 consumers at most; a native group that has it stands for all of its pods."""
     users = tuple(ConsumerReference("", "pods", f"u{number}", f"u{number}") for number in range(MAX_RESERVED_FOR))

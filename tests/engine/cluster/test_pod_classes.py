@@ -146,7 +146,7 @@ def test_affinity_is_compiled_with_its_problems() -> None:
 
 def test_devices_that_are_needed_distinguish_pods() -> None:
     """By what their claims ask for, and by the claims themselves where they are not the pod's own."""
-    needs = [PodDevices((ClaimNeed(0),)), PodDevices((ClaimNeed(1),)), PodDevices((ClaimNeed(0, "c"),)), None]
+    needs = [PodDevices((ClaimNeed("s"),)), PodDevices((ClaimNeed("t"),)), PodDevices((ClaimNeed("s", "c"),)), None]
     assert len({signature(pod("p"), devices=found) for found in needs}) == 4
 
 

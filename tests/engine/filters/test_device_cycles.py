@@ -3,18 +3,21 @@
 from collections import Counter
 
 import pytest
+from msgspec.structs import replace
 
 from cpg_api.core.devices import ResourceSlice
 from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import Forest, Group, GroupKey, key_of
+from cpg_engine.cluster.pod_classes import NOMINATED
 from cpg_engine.cycle import decide
 from cpg_engine.decisions import Decision, DeviceAllocation
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.gangs.unit import GroupPods, tree_unit
 from cpg_engine.snapshot import Snapshot, new_snapshot
-from cpg_engine.testing.builders import composite, node, pod_group
+from cpg_engine.testing.builders import composite, metadata, node, pod_group
 from cpg_engine.testing.claim_builders import allocated, claiming, offer, own_claim, worker, zone_slice
 from cpg_engine.testing.device_builders import (
+    GPU_DRIVER,
     claim_spec,
     device,
     device_claim,
@@ -327,3 +330,49 @@ def test_a_new_class_or_slice_changes_what_fits() -> None:
     assert len(decided(snapshot, pods).binds) == 2
     snapshot.ledger.devices.remove_class("gpu")
     assert reasons_of(decided(snapshot, pods)) == {"device class gpu does not exist": 1}
+
+
+def test_selectors_decide_which_devices_serve() -> None:
+    """A selector that cannot be evaluated for a device rejects the node, with the reason, and no other."""
+    snapshot = cluster(a=1, b=1, c=1)
+    offer(snapshot.ledger.devices, device_slice(device("gpu-0", {"numa": "text"}), node="a"))
+    wanted = device_request("r0", f'device.attributes["{GPU_DRIVER}"].numa == 0', count=1)
+    pods = [worker(snapshot.ledger.devices, f"p{number}", wanted, cpu=1, group="pg") for number in range(2)]
+    assert nodes_of(decided(snapshot, pods)) == {"b": 1, "c": 1}
+
+
+def test_nominated_pods_of_several_shapes() -> None:
+    """Each takes what it would be given; one whose claim is gone, or that finds nothing, takes nothing."""
+    snapshot = cluster(a=3)
+    ledger = snapshot.ledger
+    for name, number in (("one", 1), ("two", 1), ("many", 9), ("gone", 2)):
+        found = worker(ledger.devices, name, device_request(count=number), cpu=1)
+        uid = f"{NOMINATED}uid-default-{name}"
+        ledger.put_pod(replace(found, metadata=replace(found.metadata, uid=uid)), "a")
+        if name == "gone":
+            ledger.devices.remove_claim("default", "gone-gpu")
+    ledger.put_pod(replace(claiming("named", "x"), metadata=replace(metadata("named"), uid=f"{NOMINATED}x")), "a")
+    assert len(decided(snapshot, workers(snapshot, 1)).binds) == 1
+    assert decided(snapshot, workers(snapshot, 2)).binds == ()
+
+
+def test_a_node_selector_of_all_nodes() -> None:
+    """A claim without a node selector can be used everywhere."""
+    snapshot = cluster(a=1, b=1)
+    claim = allocated(device_claim("old"), "b", "gpu-0")
+    assert claim.status.allocation is not None
+    everywhere = replace(claim.status, allocation=replace(claim.status.allocation, node_selector=None))
+    offer(snapshot.ledger.devices, replace(claim, status=everywhere))
+    pods = [claiming(f"p{number}", "old", cpu=64, group="pg") for number in range(2)]
+    assert nodes_of(decided(snapshot, pods)) == {"a": 1, "b": 1}
+
+
+def test_a_claim_with_too_many_consumers() -> None:
+    """The 257th pod that would share a claim waits."""
+    snapshot = cluster(a=1)
+    offer(snapshot.ledger.devices, device_claim("shared"))
+    snapshot.ledger.put_node(node("a", cpu=600, pods=600))
+    pods = [claiming(f"p{number}", "shared", cpu=1, group="pg") for number in range(257)]
+    decision = decided(snapshot, pods, gang=256)
+    assert len(decision.binds) == 256
+    assert reasons_of(decision) == {"resourceclaim has too many consumers": 1}

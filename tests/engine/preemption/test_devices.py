@@ -7,7 +7,7 @@ from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.preemption.values import PlanOutcome, PreemptionPlan
 from cpg_engine.testing.builders import node, pod, pod_group
 from cpg_engine.testing.claim_builders import allocated, claiming, offer, own_claim, worker
-from cpg_engine.testing.device_builders import device, device_class, device_request, device_slice
+from cpg_engine.testing.device_builders import device, device_claim, device_class, device_request, device_slice
 from cpg_engine.testing.simulator import ClusterSimulator
 
 
@@ -125,6 +125,17 @@ def test_devices_of_pods_that_are_gone_are_waited_for() -> None:
     cluster.gang(1)
     plan = cluster.plan_for("high")
     assert (plan.outcome, plan.evictions, [one.node for one in plan.nominations]) == (PlanOutcome.PLANNED, (), ["b"])
+
+
+def test_a_preemptor_with_allocated_devices_keeps_them() -> None:
+    """Its claim pins it to a node, where it needs room and no other devices."""
+    cluster = Cluster(a=1, b=1)
+    cluster.put_node(node("a", cpu=1))
+    offer(cluster.devices, allocated(device_claim("mine"), "a", "gpu-0"))
+    cluster.put_pod(pod("low", cpu=1, node_name="a", priority=1))
+    cluster.put_group(pod_group("high", gang=1, priority=100))
+    cluster.put_pod(claiming("high-0", "mine", cpu=1, group="high", priority=100))
+    assert victims(cluster.plan_for("high")) == ["low"]
 
 
 def test_a_nominated_pod_gets_the_first_device_that_becomes_free() -> None:

@@ -1,0 +1,90 @@
+"""What is kept about nodes for pods that ask for the same devices."""
+
+import pytest
+
+from cpg_api.core.devices import Device
+from cpg_engine.cluster import device_allocator, device_fit
+from cpg_engine.cluster.device_needs import PodDevices
+from cpg_engine.cluster.device_selectors import selects
+from cpg_engine.cluster.ledger import Ledger
+from cpg_engine.devices.views import SelectorError
+from cpg_engine.testing.builders import node
+from cpg_engine.testing.claim_builders import allocated, claiming, offer, worker
+from cpg_engine.testing.device_builders import device, device_claim, device_class, device_request, device_slice
+
+
+def ledger_with(**gpus: int) -> Ledger:
+    """Return nodes with so many GPUs each."""
+    ledger = Ledger()
+    offer(ledger.devices, device_class())
+    for name, number in gpus.items():
+        ledger.put_node(node(name))
+        offer(ledger.devices, device_slice(*(f"gpu-{index}" for index in range(number)), node=name))
+    return ledger
+
+
+def devices_of(ledger: Ledger, name: str, count: int = 1) -> PodDevices:
+    """Return what a worker with so many GPUs needs."""
+    found = ledger.class_of(worker(ledger.devices, name, device_request(count=count))).devices
+    assert found is not None
+    return found
+
+
+def slots(ledger: Ledger, devices: PodDevices) -> list[int]:
+    """Return for how many pods the nodes have devices."""
+    room = ledger.device_allocator.room(devices)
+    assert room is not None
+    found: list[int] = room.slots(ledger.cluster.everything()).tolist()
+    return found
+
+
+def test_nothing_that_is_kept_grows_without_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shapes, rooms, selectors, solutions and groups are dropped, and found again."""
+    for module, names in (
+        (device_allocator, ("MAX_CACHED_SHAPES", "MAX_CACHED_ROOMS", "MAX_CACHED_SELECTORS")),
+        (device_fit, ("MAX_SOLUTIONS", "MAX_STALE_GROUPS")),
+    ):
+        for name in names:
+            monkeypatch.setattr(module, name, 1)
+    ledger = ledger_with(a=4, b=2, c=8)
+    needs = [devices_of(ledger, f"p{count}", count) for count in (1, 2, 3)]
+    assert [slots(ledger, one) for one in needs] == [[4, 2, 8], [2, 1, 4], [1, 0, 2]]
+    for number in range(200):
+        offer(ledger.devices, device_slice(*(f"gpu-{index}" for index in range(number % 5)), node="b"))
+        taken = [f"gpu-{index}" for index in range(8) if number >> index & 1]
+        offer(ledger.devices, allocated(device_claim("many"), "c", *taken))
+        assert slots(ledger, needs[0]) == [4, number % 5, 8 - len(taken)]
+    for name, at in (("x", "a"), ("y", "b")):
+        offer(ledger.devices, allocated(device_claim(name), at, "gpu-0"))
+        found = ledger.class_of(claiming("q", name)).devices
+        assert found is not None
+        reach = ledger.device_allocator.reachable(found)
+        assert reach is not None
+        assert reach.sum() == 1
+        assert ledger.device_allocator.reaches(found, ledger.cluster.everything()) == []
+
+
+def test_a_search_that_is_hard_on_every_node_gets_fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim may be made to be hard; then its searches are cut, and no node has devices for it."""
+    monkeypatch.setattr(device_fit, "MAX_STEPS_IN_SUM", 0)
+    monkeypatch.setattr(device_fit, "MIN_STEPS", 0)
+    ledger = ledger_with(a=4)
+    assert slots(ledger, devices_of(ledger, "p", 2)) == [0]
+
+
+def test_a_selector_that_fails_has_a_reason() -> None:
+    """Of the compilation or of the evaluation."""
+    assert selects('device.driver == "d"', "d", Device("x"))
+    with pytest.raises(SelectorError):
+        selects("device.driver ==", "d", Device("x"))
+    with pytest.raises(SelectorError):
+        selects('device.attributes["d"].model == "a"', "d", device("x"))
+
+
+def test_a_claim_that_is_gone_leaves_its_class_without_a_place() -> None:
+    """A class of pods may outlive the claims that it was made from."""
+    ledger = ledger_with(a=1)
+    found = devices_of(ledger, "p")
+    ledger.devices.remove_claim("default", "p-gpu")
+    assert ledger.device_allocator.problem(found) == "a ResourceClaim is gone"
+    assert ledger.device_allocator.room(found) is None
