@@ -232,10 +232,8 @@ class _Search:
         return _Failure.NO_DEVICES
 
     def _require_judged(self, device: _Device, alternative: int) -> None:
-        if alternative in self._failing:
-            for index, reason in device.view.failing:
-                if index == alternative:
-                    raise _SearchError(reason)
+        if alternative in self._failing and (reason := dict(device.view.failing).get(alternative)) is not None:
+            raise _SearchError(reason)
 
     def _try_all(self, index: int, alternative: int) -> _Attempt:
         """Take all devices of an alternative, or none."""
