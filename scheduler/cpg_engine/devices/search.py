@@ -20,7 +20,7 @@ from msgspec import Struct
 from cpg_api.core.devices import MAX_RESULTS
 from cpg_engine.devices.constraints import can_add
 from cpg_engine.devices.shapes import Alternative, Constraint, DeviceShape
-from cpg_engine.devices.values import Amounts, DeviceView, Pick, PoolState, PoolView, add_amounts
+from cpg_engine.devices.values import Amounts, DeviceView, Pick, PoolState, PoolView, add_amounts, fits_capacity
 
 
 class SearchResult(Struct, frozen=True):
@@ -260,9 +260,9 @@ class _Search:
 
         A device that ``must`` be taken, because all are requested, ends the search if a constraint forbids it.
         """
-        self.steps += 1
-        if self.steps > self._max_steps:
+        if self.steps >= self._max_steps:
             raise _OutOfStepsError
+        self.steps += 1
         view = device.view
         reserves_counters = bool(view.counters) and device.consumed is None
         if reserves_counters and not self._has_counters(device):
@@ -276,7 +276,7 @@ class _Search:
         consumed = device.consumed
         if view.is_shareable:
             amounts = add_amounts(consumed or (), view.amounts[view.accepted.index(alternative)])
-            if not _fits(amounts, view.capacity):
+            if not fits_capacity(amounts, view.capacity):
                 return False
             device.consumed = amounts
         else:
@@ -344,11 +344,6 @@ def _constraints_by_alternative(shape: DeviceShape) -> list[list[tuple[int, Cons
         for alternative in constraint.alternatives:
             found[alternative].append((index, constraint))
     return found
-
-
-def _fits(amounts: Amounts, capacity: Amounts) -> bool:
-    consumed = dict(amounts)
-    return all(consumed.get(name, 0) <= total for name, total in capacity)
 
 
 def after(

@@ -10,9 +10,10 @@ from cpg_api.core.devices import (
     ResourceClaimSpec,
     ResourceSlice,
 )
+from cpg_engine.devices.pools import build_pool, target
 from cpg_engine.devices.shapes import compile_shape
 from cpg_engine.devices.values import UNIQUE, DeviceView, PoolView
-from cpg_engine.devices.views import Viewer, tolerates, view_of
+from cpg_engine.devices.views import Viewer, tolerates
 from cpg_engine.testing.device_builders import (
     GPU_DRIVER,
     alternative,
@@ -142,8 +143,8 @@ def test_a_pool_that_cannot_be_used() -> None:
     assert viewed(device("x"), device("x"), spec=claim_spec(device_request())) == PoolView(usable=False)
 
 
-def test_equal_views_are_one_object() -> None:
-    """Although the devices of the pools differ in what no claim asks for."""
+def test_nodes_that_differ_in_what_no_claim_asks_for_have_equal_views() -> None:
+    """Values that constraints compare only have to be equal, or different, in the same places."""
     slices = [
         device_slice(device("x", {"uuid": name, "numa": 0}), device("y", {"uuid": f"{name}y", "numa": 0}), pool=name)
         for name in ("p", "q")
@@ -153,11 +154,18 @@ def test_equal_views_are_one_object() -> None:
         DeviceConstraint(distinct_attribute=f"{GPU_DRIVER}/uuid"),
     ]
     found = compile_case(case(slices, claim_spec(device_request(count=2), constraints=constraints)))
-    shape = compile_shape([claim_spec(device_request(count=2), constraints=constraints)], {"gpu": device_class()})
-    viewer = Viewer(shape, matches_simply)
+    viewer = Viewer(found.shape, matches_simply)
     first, second = (viewer.views_of([one]) for one in found.targets)
-    assert first[0] is second[0]
-    assert view_of(shape, found.targets[0], matches_simply) != first[0]
+    assert (first, hash(first)) == (second, hash(second))
+
+
+def test_the_view_of_a_pool_for_all_nodes_is_made_once() -> None:
+    """For all nodes that use the same devices."""
+    pool = build_pool([device_slice("a", node=None, pool="p", all_nodes=True)])
+    targets = [target(pool, name, {}) for name in ("n0", "n1")]
+    viewer = Viewer(compile_shape([claim_spec(device_request())], {"gpu": device_class()}), matches_simply)
+    first, second = (viewer.view_of(one) for one in targets if one is not None)
+    assert first is second
 
 
 @pytest.mark.parametrize(
