@@ -47,7 +47,10 @@ def search(shape: DeviceShape, views: Sequence[PoolView], states: Sequence[PoolS
 
 
 class _Failure(Enum):
-    """Why something cannot be allocated: for lack of devices, or because a claim would have too many results."""
+    """Why something cannot be allocated: for lack of devices, or because a claim would have too many results.
+
+    Other devices do not help against too many results, only other alternatives.
+    """
 
     NO_DEVICES = 0
     TOO_MANY = 1
@@ -76,8 +79,8 @@ class _Device:
     def __init__(self, view: DeviceView, pool: int, state: PoolState, consumed: Amounts | None) -> None:
         self.view = view
         self.pool = pool
-        self.consumed = consumed
-        self.is_taken = bool(state.taken >> view.position & 1) or (consumed is not None and not view.is_shareable)
+        self.consumed = consumed if view.is_shareable else None
+        self.is_taken = bool(state.taken >> view.position & 1) or self.consumed != consumed
         self.holders: tuple[int, ...] = ()
         self.kind = -1
 
@@ -190,7 +193,7 @@ class _Search:
         """Try the alternatives of a request, one after the other."""
         if self._dead_ends and self._state(index) in self._dead_ends:
             return _Failure.NO_DEVICES
-        is_too_many = not self._is_first(index)
+        is_too_many = True
         for alternative in self._requests[index][1]:
             takes_all = not self._shape.alternatives[alternative].count
             attempt = self._try_all(index, alternative) if takes_all else self._try_device(index, alternative, 0, 0)
@@ -199,10 +202,6 @@ class _Search:
             return _Failure.TOO_MANY
         self._dead_ends.add(self._state(index))
         return _Failure.NO_DEVICES
-
-    def _is_first(self, index: int) -> bool:
-        """Return whether the request is the first of its claim, so that others of the claim leave it enough results."""
-        return index == 0 or self._requests[index][0] != self._requests[index - 1][0]
 
     def _try_device(self, index: int, alternative: int, number: int, start: int) -> _Attempt:
         """Try each candidate from a place on as the next device of a request."""

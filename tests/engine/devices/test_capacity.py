@@ -37,6 +37,7 @@ def consumed(capacity: DeviceCapacity, requested: Quantity | None) -> int | floa
         (TENTHS, "200m", 0.35),
         (TENTHS, "100m", 0.1),
         (FINE, "2", 2),
+        (FINE, "1500u", 1),
         (FINE, "2500m", 3),
         (policy("10", default="3"), None, 3),
         (policy("10", default="3"), "4", 4),

@@ -183,6 +183,17 @@ def test_no_more_than_32_results() -> None:
     assert allocate(case(slices, claim_spec(device_request(allocation_mode="All")))).results is None
 
 
+def test_other_devices_do_not_help_against_too_many_results() -> None:
+    """The next alternative is tried at once, although there are many combinations of devices for the first."""
+    slices = [models(*(f"m{index % 20}" for index in range(40)))]
+    request = first_available("r0", alternative("many", count=20), alternative("few"))
+    constraint = DeviceConstraint(match_attribute=MODEL, requests=("r2",))
+    spec = claim_spec(request, device_request("r1", count=13), device_request("r2"), constraints=[constraint])
+    outcome = allocate(case(slices, spec))
+    assert [len(one) for one in found(outcome) or ()] == [15]
+    assert outcome.steps < 50
+
+
 def test_admin_access() -> None:
     """It has devices that are allocated already, takes none, and counts each device once in a claim."""
     slices = [device_slice("a", "b")]
