@@ -54,13 +54,21 @@ def without_empty(found: object) -> object:
     return [without_empty(one) for one in found] if isinstance(found, list | tuple) else found
 
 
-def fails_for_another_node(case: DeviceCase, answer: DeviceAnswer) -> bool:
-    """Return whether upstream evaluated a selector for a device that the node cannot use; we do not, on purpose."""
+def differs_on_purpose(case: DeviceCase, answer: DeviceAnswer) -> bool:
+    """Return whether upstream does what ours does not.
+
+    It evaluates selectors for devices that the node cannot use, and fails if they fail. It gives a device away as a
+    whole that has shares, but cannot be shared any more.
+    """
+    problem = compile_case(case)
     failed = FAILED_SELECTOR.search(answer.error)
-    if failed is None:
-        return False
-    usable = {device.id for target in compile_case(case).targets for device in target.devices}
-    return failed.groups() not in usable
+    if failed is not None:
+        return failed.groups() not in {device.id for target in problem.targets for device in target.devices}
+    return any(
+        device.position in dict(state.consumed) and not device.device.allow_multiple_allocations
+        for target, state in zip(problem.targets, problem.states, strict=True)
+        for device in target.devices
+    )
 
 
 def compare(seeds: range, dracheck: Dracheck, verdicts: Counter[str]) -> Differences:
@@ -75,7 +83,7 @@ def compare(seeds: range, dracheck: Dracheck, verdicts: Counter[str]) -> Differe
             continue
         verdicts["allocated" if answer.results is not None else "error" if answer.error else "nothing"] += 1
         ours, theirs = comparable(outcome.results), comparable(answer.results)
-        if ours != theirs and not fails_for_another_node(case, answer):
+        if ours != theirs and not differs_on_purpose(case, answer):
             differences[seed] = (outcome.reason or ours, answer.error or theirs)
     return differences
 

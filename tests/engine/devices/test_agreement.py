@@ -8,8 +8,9 @@ from tests.engine.devices.allocation_model import AllocationModel, TooManyError
 from tests.engine.devices.device_cases import random_case
 from tests.engine.devices.plain_search import EndedByError, EndedByLimitError, PlainSearch, random_problem
 
-from cpg_engine.devices.search import search
+from cpg_engine.devices.search import DeviceSearch
 from cpg_engine.devices.shapes import DeviceRequestError
+from cpg_engine.devices.values import FREE
 from cpg_engine.testing.device_case import DeviceCase, allocate
 
 CASES = 600
@@ -42,7 +43,10 @@ def test_the_search_agrees_with_the_model() -> None:
 
 @pytest.mark.parametrize("max_results", [32, 4])
 def test_the_shortcuts_of_the_search_change_nothing(monkeypatch: pytest.MonkeyPatch, max_results: int) -> None:
-    """The picks are those of a search that tries every combination in upstream's order; an error counts as nothing."""
+    """The picks are those of a search that tries every combination in upstream's order; an error counts as nothing.
+
+    A search leaves nothing behind for the next one.
+    """
     monkeypatch.setattr("cpg_engine.devices.search.MAX_RESULTS", max_results)
     found = Counter[str]()
     for seed in range(PROBLEMS):
@@ -55,7 +59,11 @@ def test_the_shortcuts_of_the_search_change_nothing(monkeypatch: pytest.MonkeyPa
         except EndedByLimitError:
             found["ended by the limit"] += 1
             continue
-        result = search(problem.shape, problem.views, problem.states, 100_000)
-        assert (result.picks, result.is_cut) == (expected, False), seed
+        repeated = DeviceSearch(problem.shape, problem.views)
+        results = [
+            repeated.find(states, 100_000) for states in (problem.states, (FREE,) * len(problem.views), problem.states)
+        ]
+        assert (results[0].picks, results[0].is_cut) == (expected, False), seed
+        assert results[2] == results[0], seed
         found["nothing" if expected is None else "picks"] += 1
     assert min(found["nothing"], found["picks"]) > PROBLEMS / 5, found
