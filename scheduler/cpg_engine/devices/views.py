@@ -34,10 +34,19 @@ class Viewer:
             for index, one in enumerate(shape.alternatives)
         )
         self._shared: WeakKeyDictionary[PoolTarget, PoolView] = WeakKeyDictionary()
+        self._last: tuple[tuple[PoolTarget, ...], tuple[PoolView, ...]] = ((), ())
 
     def views_of(self, targets: Iterable[PoolTarget]) -> tuple[PoolView, ...]:
-        """Return the views of all pools of a node, in the order in which they are tried."""
-        return canonical([self.view_of(one) for one in targets])
+        """Return the views of all pools of a node, in the order in which they are tried.
+
+        Nodes without pools of their own have the same as the node before, if that has none either.
+        """
+        found = tuple(targets)
+        if not self._constraints:
+            return tuple([self.view_of(one) for one in found])
+        if found != self._last[0]:
+            self._last = (found, canonical([self.view_of(one) for one in found]))
+        return self._last[1]
 
     def view_of(self, target: PoolTarget) -> PoolView:
         """Return the view of one pool, in which values of attributes are not numbered yet."""
@@ -74,7 +83,7 @@ class Viewer:
                 continue
             if device.taints and not tolerates_all(alternative.tolerations, device.taints):
                 blocked += (index,) if takes_all else ()
-            elif takes_all or self._has_attributes(device, index):
+            elif takes_all or not self._constraints or self._has_attributes(device, index):
                 accepted.append(index)
                 amounts.append(consumed)
         is_shareable = bool(device.device.allow_multiple_allocations)

@@ -12,12 +12,13 @@ from cpg_api.core.devices import (
     ResourceClaim,
 )
 from cpg_api.quantity import nano_value
+from cpg_engine.cluster.device_selectors import selects
 from cpg_engine.devices.capacity import CapacityError, consumption
 from cpg_engine.devices.constraints import attribute_value
 from cpg_engine.devices.pools import PoolDevice, PoolTarget
 from cpg_engine.devices.values import UNKNOWN, DeviceId
 from cpg_engine.devices.views import SelectorError
-from cpg_engine.testing.device_case import DeviceCase, compile_case, matches_simply
+from cpg_engine.testing.device_case import DeviceCase, compile_case
 
 Asked = ExactDeviceRequest | DeviceSubRequest
 Choice = tuple[str, Asked, tuple[PoolDevice, ...]]
@@ -96,7 +97,7 @@ class AllocationModel:
         try:
             return (
                 all(
-                    one.cel is not None and matches_simply(one.cel.expression, device.id.driver, device.device)
+                    one.cel is not None and selects(one.cel.expression, device.id.driver, device.device)
                     for one in selectors
                 )
                 and consumption(requested(asked), device.device.capacity or {}) is not None

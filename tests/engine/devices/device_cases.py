@@ -256,14 +256,28 @@ class _Generator:
 
     def expression(self) -> str:
         driver = DRIVERS[0] if self.chance(0.9) else DRIVERS[1]
+        if self.chance(0.5):
+            return "true"
+        attributes, capacity = f'device.attributes["{driver}"]', f'device.capacity["{driver}"]'
+        memory = f"{capacity}.memory"
+        model, amount = self.random.choice(MODELS), self.random.randint(1, 12)
         return self.random.choice(
             (
-                "true",
-                "true",
+                "false",
                 f'device.driver == "{driver}"',
-                f'device.attributes["{driver}"].model == "{self.random.choice(MODELS)}"',
-                f'device.attributes["{driver}"].numa == {self.random.randint(0, 1)}',
-                "false" if self.chance(0.2) else "true",
+                f'{attributes}.model == "{model}"',
+                f"{attributes}.numa == {self.random.randint(0, 1)}",
+                f'{attributes}.?model.orValue("a") != "{model}"',
+                f'{attributes}.model in ["{model}", "a"]',
+                f'{attributes}.model.matches("^[{model}x]$")',
+                f'has({attributes}.numa) && {attributes}.numa < 1 || {attributes}.model.startsWith("{model}")',
+                'device.attributes["shared.example.com"].?root.orValue("y") == "x"',
+                'device.attributes["shared.example.com"].root == semver("1.0.0")',
+                'cel.bind(found, device.attributes["shared.example.com"], "root" in found && found.root == "y")',
+                f'"memory" in {capacity} ? {memory}.isGreaterThan(quantity("{amount}")) : {capacity}.cores != null',
+                f'{capacity}.?memory.orValue(quantity("{amount}")).compareTo(quantity("5")) >= 0',
+                "device.allowMultipleAllocations",
+                "!device.allowMultipleAllocations",
             )
         )
 

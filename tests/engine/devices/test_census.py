@@ -4,6 +4,7 @@ from collections import Counter
 from typing import Any
 
 from cpg_api.core.devices import Device, DeviceResult, DeviceTaint, ResourceSlice
+from cpg_engine.cluster.device_selectors import selects
 from cpg_engine.devices.census import Availability, DeviceCensus, take_census
 from cpg_engine.devices.values import PoolId
 from cpg_engine.testing.device_builders import (
@@ -16,7 +17,7 @@ from cpg_engine.testing.device_builders import (
     device_slice,
     policy,
 )
-from cpg_engine.testing.device_case import DeviceCase, compile_case, matches_simply
+from cpg_engine.testing.device_case import DeviceCase, compile_case
 
 BIG = f'device.attributes["{GPU_DRIVER}"].model == "big"'
 IS_GPU = f'device.driver == "{GPU_DRIVER}"'
@@ -38,7 +39,7 @@ def census(*slices: ResourceSlice, allocated: tuple[DeviceResult, ...] = (), **a
     )
     found = compile_case(case)
     pools = [*zip(found.targets, found.states, strict=True)] * 2
-    return take_census(found.shape, pools, matches_simply)
+    return take_census(found.shape, pools, selects)
 
 
 def counts(*devices: Device, allocated: tuple[DeviceResult, ...] = (), **asked: Any) -> Counter[Availability]:

@@ -10,6 +10,7 @@ from cpg_api.core.devices import (
     ResourceClaimSpec,
     ResourceSlice,
 )
+from cpg_engine.cluster.device_selectors import selects
 from cpg_engine.devices.pools import build_pool, target
 from cpg_engine.devices.shapes import compile_shape
 from cpg_engine.devices.values import UNIQUE, DeviceView, PoolView
@@ -26,7 +27,7 @@ from cpg_engine.testing.device_builders import (
     first_available,
     policy,
 )
-from cpg_engine.testing.device_case import DeviceCase, compile_case, matches_simply
+from cpg_engine.testing.device_case import DeviceCase, compile_case
 
 NANO = 10**9
 A100 = f'device.attributes["{GPU_DRIVER}"].model == "a100"'
@@ -67,7 +68,7 @@ def test_alternatives_are_judged_one_by_one() -> None:
     )
     tainted = device("x", {"model": "h100"}, capacity={"memory": 40}, taints=(TAINT,))
     assert viewed(tainted, spec=claim_spec(request)) == PoolView(
-        (DeviceView(0, accepted=(1,), blocked=(2,), failing=((4, "unknown is no expression of a test"),)),)
+        (DeviceView(0, accepted=(1,), blocked=(2,), failing=((4, "undeclared reference to 'unknown'"),)),)
     )
 
 
@@ -154,7 +155,7 @@ def test_nodes_that_differ_in_what_no_claim_asks_for_have_equal_views() -> None:
         DeviceConstraint(distinct_attribute=f"{GPU_DRIVER}/uuid"),
     ]
     found = compile_case(case(slices, claim_spec(device_request(count=2), constraints=constraints)))
-    viewer = Viewer(found.shape, matches_simply)
+    viewer = Viewer(found.shape, selects)
     first, second = (viewer.views_of([one]) for one in found.targets)
     assert (first, hash(first)) == (second, hash(second))
 
@@ -163,9 +164,11 @@ def test_the_view_of_a_pool_for_all_nodes_is_made_once() -> None:
     """For all nodes that use the same devices."""
     pool = build_pool([device_slice("a", node=None, pool="p", all_nodes=True)])
     targets = [target(pool, name, {}) for name in ("n0", "n1")]
-    viewer = Viewer(compile_shape([claim_spec(device_request())], {"gpu": device_class()}), matches_simply)
-    first, second = (viewer.view_of(one) for one in targets if one is not None)
-    assert first is second
+    spec = claim_spec(device_request(), constraints=[DeviceConstraint(match_attribute=f"{GPU_DRIVER}/numa")])
+    for one in (spec, claim_spec(device_request())):
+        viewer = Viewer(compile_shape([one], {"gpu": device_class()}), selects)
+        first, second = (viewer.views_of([found]) for found in targets if found is not None)
+        assert first[0] is second[0]
 
 
 @pytest.mark.parametrize(
