@@ -71,6 +71,8 @@ PROGRAMS: Final = (
     Program("helm", _HELM, "4.3.1", "helm.sh/helm/v4/cmd/helm"),
     # Our own: a few lines around the PromQL engine of a Prometheus of this version.
     Program("promcheck", _PROMCHECK, "0.315.0", "kube-cpg.lab/promcheck"),
+    # Our own: a few lines around the allocator of devices of this version.
+    Program("dracheck", Module("dracheck"), "0.37.1", "kube-cpg.lab/dracheck", on_request=True),
     Program("jobset", _WORKLOADS, "0.12.0", "sigs.k8s.io/jobset", on_request=True),
     Program("lws", _WORKLOADS, "0.9.0", "sigs.k8s.io/lws/cmd", on_request=True),
     Program(

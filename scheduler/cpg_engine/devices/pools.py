@@ -75,7 +75,7 @@ class PoolSlice(Struct, frozen=True, eq=False):
         return found if found or self.reach is not None else None
 
 
-class PoolTarget(Struct, frozen=True, eq=False):
+class PoolTarget(Struct, frozen=True, eq=False, weakref=True):
     """What a node can use of a pool: ``devices`` in the order in which they are tried.
 
     ``others`` consume counters, but the node cannot use them. Counters are numbered by ``counter_indexes``.

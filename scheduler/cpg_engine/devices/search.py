@@ -20,7 +20,7 @@ from msgspec import Struct
 from cpg_api.core.devices import MAX_RESULTS
 from cpg_engine.devices.constraints import can_add
 from cpg_engine.devices.shapes import Alternative, Constraint, DeviceShape
-from cpg_engine.devices.values import Amounts, DeviceView, Pick, PoolState, PoolView, add_amounts
+from cpg_engine.devices.values import Amounts, DeviceView, Pick, PoolState, PoolView, add_amounts, fits_capacity
 
 
 class SearchResult(Struct, frozen=True):
@@ -37,17 +37,14 @@ class SearchResult(Struct, frozen=True):
 
 def search(shape: DeviceShape, views: Sequence[PoolView], states: Sequence[PoolState], max_steps: int) -> SearchResult:
     """Search devices for all claims of a shape on one node."""
-    run = _Search(shape, views, states, max_steps)
-    try:
-        return SearchResult(picks=run.run(), steps=run.steps)
-    except _SearchError as error:
-        return SearchResult(steps=run.steps, problem=str(error))
-    except _OutOfStepsError:
-        return SearchResult(steps=run.steps, is_cut=True)
+    return DeviceSearch(shape, views).find(states, max_steps)
 
 
 class _Failure(Enum):
-    """Why something cannot be allocated: for lack of devices, or because a claim would have too many results."""
+    """Why something cannot be allocated: for lack of devices, or because a claim would have too many results.
+
+    Other devices do not help against too many results, only other alternatives.
+    """
 
     NO_DEVICES = 0
     TOO_MANY = 1
@@ -68,22 +65,18 @@ class _Device:
     """A device, and what is taken of it.
 
     ``holders`` are the claims of this search that have it as a whole. ``consumed`` is what is consumed of a device that
-    is shared, None before its first share.
+    is shared, None before its first share. Devices of one ``kind`` have equal views; it is found when it is needed.
     """
 
-    __slots__ = ("consumed", "holders", "is_taken", "kind", "pool", "view")
+    __slots__ = ("bit", "consumed", "holders", "kind", "pool", "view")
 
-    def __init__(self, view: DeviceView, pool: int, state: PoolState, consumed: Amounts | None) -> None:
+    def __init__(self, view: DeviceView, pool: int) -> None:
         self.view = view
         self.pool = pool
-        self.consumed = consumed
-        self.is_taken = bool(state.taken >> view.position & 1) or (consumed is not None and not view.is_shareable)
-        self.holders: tuple[int, ...] = ()
         self.kind = -1
-
-    def is_in_use(self, alternative: Alternative, claim: int) -> bool:
-        """Return whether the device cannot be taken; admin access only minds its own claim."""
-        return claim in self.holders if alternative.is_admin else self.is_taken or bool(self.holders)
+        self.bit = 1 << view.position
+        self.consumed: Amounts | None = None
+        self.holders: tuple[int, ...] = ()
 
 
 class _Taken(NamedTuple):
@@ -96,51 +89,75 @@ class _Taken(NamedTuple):
     consumed: Amounts | None
 
 
-class _Search:
-    """The state of one search."""
+class DeviceSearch:
+    """The search on nodes with the same views, which can be repeated with other states."""
 
-    def __init__(
-        self, shape: DeviceShape, views: Sequence[PoolView], states: Sequence[PoolState], max_steps: int
-    ) -> None:
-        self.steps = 0
-        self._max_steps = max_steps
+    def __init__(self, shape: DeviceShape, views: Sequence[PoolView]) -> None:
+        """Sort the devices by the alternatives that they are for."""
         self._shape = shape
+        self._views = views
         self._requests = [(index, one) for index, claim in enumerate(shape.claims) for one in claim.requests]
         self._constraints = _constraints_by_alternative(shape)
         self._values: list[list[object]] = [[] for claim in shape.claims for _ in claim.constraints]
-        self._candidates: list[list[_Device]] = [[] for _ in shape.alternatives]
-        self._counters: list[list[int]] = []
+        self._matching: list[list[_Device]] = [[] for _ in shape.alternatives]
+        self._masks = [[0] * len(views) for _ in shape.alternatives]
+        self._devices: dict[tuple[int, int], _Device] = {}
         self._failing: dict[int, str] = {}
-        self._is_complete = True
-        for index, (view, state) in enumerate(zip(views, states, strict=True)):
-            self._add_pool(index, view, state)
-        self._results = [0] * len(shape.claims)
-        self._taken: list[_Taken] = []
+        self._shareable: set[int] = set()
         self._kinds: dict[object, int] = {}
+        for pool, view in enumerate(views):
+            for found in view.devices:
+                device = self._devices[pool, found.position] = _Device(found, pool)
+                for alternative in (*found.accepted, *found.blocked, *(index for index, _ in found.failing)):
+                    self._matching[alternative].append(device)
+                    self._masks[alternative][pool] |= device.bit
+                self._failing.update(found.failing)
+                self._shareable.update(found.accepted if found.is_shareable else ())
+
+    def find(self, states: Sequence[PoolState], max_steps: int) -> SearchResult:
+        """Return the first solution where this is taken of the pools."""
+        self._steps_left = max_steps
+        self._begin(states)
+        picks, problem, is_cut = None, "", False
+        try:
+            picks = self._run()
+        except _SearchError as error:
+            problem = str(error)
+        except _OutOfStepsError:
+            is_cut = True
+        while self._taken:
+            self._give_back()
+        for device in self._shared:
+            device.consumed = None
+        return SearchResult(picks, max_steps - self._steps_left, is_cut, problem)
+
+    def _begin(self, states: Sequence[PoolState]) -> None:
+        """Note what is taken; of counters, also by devices that cannot be picked."""
+        self._results = [0] * len(self._shape.claims)
+        self._taken: list[_Taken] = []
         self._dead_ends: set[object] = set()
+        self._candidates: dict[int, list[_Device]] = {}
+        self._shared: list[_Device] = []
+        self._bits = [state.taken for state in states]
+        self._counters = [list(view.counters) for view in self._views]
+        for pool, (view, state) in enumerate(zip(self._views, states, strict=True)):
+            for position, consumed in state.consumed:
+                device = self._devices.get((pool, position))
+                if device is not None and device.view.is_shareable:
+                    device.consumed = consumed
+                    self._shared.append(device)
+                else:
+                    self._bits[pool] |= 1 << position
+            for found in (*view.devices, *view.others) if view.counters else ():
+                device = self._devices.get((pool, found.position))
+                if self._bits[pool] >> found.position & 1 or (device is not None and device.consumed is not None):
+                    for counter, amount in found.counters:
+                        self._counters[pool][counter] -= amount
 
-    def _add_pool(self, index: int, view: PoolView, state: PoolState) -> None:
-        """Add the devices of a pool to the candidates, and subtract what they consume of its counters."""
-        self._is_complete = self._is_complete and view.usable
-        consumed = dict(state.consumed)
-        for found in view.devices:
-            device = _Device(found, index, state, consumed.get(found.position))
-            for place in (*found.accepted, *found.blocked, *(place for place, _ in found.failing)):
-                alternative = self._shape.alternatives[place]
-                if not device.is_taken or alternative.is_admin or not alternative.count:
-                    self._candidates[place].append(device)
-            self._failing.update(found.failing)
-        counters = list(view.counters)
-        for found in (*view.devices, *view.others) if counters else ():
-            if state.taken >> found.position & 1 or found.position in consumed:
-                for counter, amount in found.counters:
-                    counters[counter] -= amount
-        self._counters.append(counters)
-
-    def run(self) -> tuple[Pick, ...] | None:
+    def _run(self) -> tuple[Pick, ...] | None:
         """Return the picks of the first solution."""
         for index, alternative in enumerate(self._shape.alternatives):
-            if not alternative.count and not self._is_complete:
+            if not alternative.count and not all(view.usable for view in self._views):
                 raise _SearchError("all devices are requested, but a pool is incomplete or invalid")
             if not alternative.count and index in self._failing:
                 raise _SearchError(self._failing[index])
@@ -162,25 +179,44 @@ class _Search:
 
     def _is_hopeless(self) -> bool:
         """Return whether there are fewer devices than one request needs, or than all together need."""
-        available: set[_Device] = set()
+        available = [0] * len(self._views)
         total = 0
-        for claim, alternatives in self._requests:
-            needed = [one for index in alternatives if (one := self._count_needed(index, claim, available)) is not None]
+        for _, alternatives in self._requests:
+            needed = [one for index in alternatives if (one := self._count_needed(index, available)) is not None]
             if not needed:
                 return True
             total += min(needed)
-        return total > len(available)
+        return total > sum(mask.bit_count() for mask in available)
 
-    def _count_needed(self, index: int, claim: int, available: set[_Device]) -> int | None:
+    def _count_needed(self, index: int, available: list[int]) -> int | None:
         """Return how many devices an alternative needs for itself, or None if there are fewer; add those there are."""
         alternative = self._shape.alternatives[index]
-        candidates = self._candidates[index]
-        free = [one for one in candidates if not one.is_in_use(alternative, claim)]
-        needed = alternative.count or len(candidates)
-        if not free or len(free) < needed:
+        masks = self._masks[index]
+        if not alternative.is_admin:
+            masks = [mask & ~taken for mask, taken in zip(masks, self._bits, strict=True)]
+        needed = alternative.count or max(1, len(self._matching[index]))
+        if sum(mask.bit_count() for mask in masks) < needed:
             return None
-        available.update(free)
-        return 0 if alternative.is_admin or any(one.view.is_shareable for one in free) else needed
+        available[:] = [known | mask for known, mask in zip(available, masks, strict=True)]
+        return 0 if alternative.is_admin or index in self._shareable else needed
+
+    def _candidates_for(self, index: int) -> list[_Device]:
+        """Return the devices to try for an alternative, without those that were taken before the search."""
+        found = self._candidates.get(index)
+        if found is None:
+            found = self._matching[index]
+            alternative = self._shape.alternatives[index]
+            if alternative.count and not alternative.is_admin:
+                bits = self._bits
+                found = [one for one in found if not bits[one.pool] & one.bit]
+            self._candidates[index] = found
+        return found
+
+    def _is_in_use(self, device: _Device, alternative: Alternative, claim: int) -> bool:
+        """Return whether the device cannot be taken; admin access only minds its own claim."""
+        if alternative.is_admin:
+            return claim in device.holders
+        return bool(device.holders) or bool(self._bits[device.pool] & device.bit)
 
     def _follow(self, index: int) -> _Attempt | None:
         """Return the attempt for the request after this one, None if it is the last."""
@@ -190,7 +226,7 @@ class _Search:
         """Try the alternatives of a request, one after the other."""
         if self._dead_ends and self._state(index) in self._dead_ends:
             return _Failure.NO_DEVICES
-        is_too_many = not self._is_first(index)
+        is_too_many = True
         for alternative in self._requests[index][1]:
             takes_all = not self._shape.alternatives[alternative].count
             attempt = self._try_all(index, alternative) if takes_all else self._try_device(index, alternative, 0, 0)
@@ -200,10 +236,6 @@ class _Search:
         self._dead_ends.add(self._state(index))
         return _Failure.NO_DEVICES
 
-    def _is_first(self, index: int) -> bool:
-        """Return whether the request is the first of its claim, so that others of the claim leave it enough results."""
-        return index == 0 or self._requests[index][0] != self._requests[index - 1][0]
-
     def _try_device(self, index: int, alternative: int, number: int, start: int) -> _Attempt:
         """Try each candidate from a place on as the next device of a request."""
         claim = self._requests[index][0]
@@ -211,12 +243,12 @@ class _Search:
         missing = asked.count - number
         if missing > MAX_RESULTS - self._results[claim]:
             return _Failure.TOO_MANY
-        candidates = self._candidates[alternative]
+        candidates = self._candidates_for(alternative)
         last = len(candidates) if alternative in self._failing else len(candidates) - missing + 1
         failed: set[object] = set()
         for place in range(start, last):
             device = candidates[place]
-            if device.is_in_use(asked, claim):
+            if self._is_in_use(device, asked, claim):
                 continue
             self._require_judged(device, alternative)
             if failed and self._identity(device) in failed:
@@ -232,22 +264,20 @@ class _Search:
         return _Failure.NO_DEVICES
 
     def _require_judged(self, device: _Device, alternative: int) -> None:
-        if alternative in self._failing:
-            for index, reason in device.view.failing:
-                if index == alternative:
-                    raise _SearchError(reason)
+        if alternative in self._failing and (reason := dict(device.view.failing).get(alternative)) is not None:
+            raise _SearchError(reason)
 
     def _try_all(self, index: int, alternative: int) -> _Attempt:
         """Take all devices of an alternative, or none."""
         claim = self._requests[index][0]
         asked = self._shape.alternatives[alternative]
-        candidates = self._candidates[alternative]
+        candidates = self._candidates_for(alternative)
         if len(candidates) > MAX_RESULTS - self._results[claim]:
             return _Failure.TOO_MANY
         outcome: _Failure | None = _Failure.NO_DEVICES
         before = len(self._taken)
         if candidates and all(
-            not device.is_in_use(asked, claim)
+            not self._is_in_use(device, asked, claim)
             and alternative not in device.view.blocked
             and self._take(device, alternative, claim, must=True)
             for device in candidates
@@ -262,9 +292,9 @@ class _Search:
 
         A device that ``must`` be taken, because all are requested, ends the search if a constraint forbids it.
         """
-        self.steps += 1
-        if self.steps > self._max_steps:
+        if not self._steps_left:
             raise _OutOfStepsError
+        self._steps_left -= 1
         view = device.view
         reserves_counters = bool(view.counters) and device.consumed is None
         if reserves_counters and not self._has_counters(device):
@@ -278,7 +308,7 @@ class _Search:
         consumed = device.consumed
         if view.is_shareable:
             amounts = add_amounts(consumed or (), view.amounts[view.accepted.index(alternative)])
-            if not _fits(amounts, view.capacity):
+            if not fits_capacity(amounts, view.capacity):
                 return False
             device.consumed = amounts
         else:
@@ -319,14 +349,8 @@ class _Search:
     def _identity(self, device: _Device) -> object:
         """Return a value that is equal for devices that are interchangeable in the present state."""
         if device.kind < 0:
-            view = device.view
-            key = (
-                (view.accepted, view.amounts, view.blocked, view.failing),
-                (view.attributes, view.capacity, view.is_shareable, device.is_taken),
-                (view.counters, device.pool if view.counters else -1),
-            )
-            device.kind = self._kinds.setdefault(key, len(self._kinds))
-        return (device.kind, device.holders, device.consumed)
+            device.kind = self._kinds.setdefault(_kind(device), len(self._kinds))
+        return (device.kind, device.holders, device.consumed, self._bits[device.pool] & device.bit > 0)
 
     def _state(self, index: int) -> object:
         """Return a value that is equal for states in which the requests from this one on have the same outcome."""
@@ -339,6 +363,16 @@ class _Search:
         return (index, self._results[claim], frozenset(touched.items()), values)
 
 
+def _kind(device: _Device) -> object:
+    """Return what must be equal for two devices to be interchangeable; counters are those of the pool."""
+    view = device.view
+    return (
+        (view.accepted, view.amounts, view.blocked, view.failing),
+        (view.attributes, view.capacity, view.is_shareable),
+        (view.counters, device.pool) if view.counters else None,
+    )
+
+
 def _constraints_by_alternative(shape: DeviceShape) -> list[list[tuple[int, Constraint]]]:
     """Return the constraints that apply to each alternative, with their index over all claims."""
     found: list[list[tuple[int, Constraint]]] = [[] for _ in shape.alternatives]
@@ -346,11 +380,6 @@ def _constraints_by_alternative(shape: DeviceShape) -> list[list[tuple[int, Cons
         for alternative in constraint.alternatives:
             found[alternative].append((index, constraint))
     return found
-
-
-def _fits(amounts: Amounts, capacity: Amounts) -> bool:
-    consumed = dict(amounts)
-    return all(consumed.get(name, 0) <= total for name, total in capacity)
 
 
 def after(

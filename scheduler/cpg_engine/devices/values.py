@@ -105,6 +105,12 @@ def add_amounts(amounts: Amounts, more: Amounts) -> Amounts:
     return tuple(sorted(total.items()))
 
 
+def fits_capacity(amounts: Amounts, capacity: Amounts) -> bool:
+    """Return whether a capacity suffices; amounts of what it does not have do not count."""
+    found = dict(amounts)
+    return all(found.get(name, 0) <= total for name, total in capacity)
+
+
 class Pick(NamedTuple):
     """A device that was picked for an alternative: pool by its index in the view, device by its position."""
 

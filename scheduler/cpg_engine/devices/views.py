@@ -1,6 +1,7 @@
 """Views of pools: which alternatives each device is for, without names."""
 
 from collections.abc import Callable, Iterable
+from weakref import WeakKeyDictionary
 
 from cpg_api.core.devices import Device, DeviceTaint, DeviceToleration
 from cpg_api.quantity import nano_value
@@ -22,25 +23,41 @@ class SelectorError(Exception):
 
 
 class Viewer:
-    """Makes the views of nodes for one shape; equal views are one object."""
+    """Makes the views of nodes for one shape. Views of pools that several nodes can use are kept."""
 
     def __init__(self, shape: DeviceShape, matches: Matches) -> None:
         """Start without views."""
-        self.shape = shape
         self._matches = matches
         self._constraints = tuple(constraint for claim in shape.claims for constraint in claim.constraints)
         self._alternatives = tuple(
             (index, one, one.class_selectors + one.selectors, one.count == 0)
             for index, one in enumerate(shape.alternatives)
         )
-        self._known: dict[PoolView, PoolView] = {}
+        self._shared: WeakKeyDictionary[PoolTarget, PoolView] = WeakKeyDictionary()
+        self._last: tuple[tuple[PoolTarget, ...], tuple[PoolView, ...]] = ((), ())
 
     def views_of(self, targets: Iterable[PoolTarget]) -> tuple[PoolView, ...]:
-        """Return the views of all pools of a node, in the order in which they are tried."""
-        return tuple(self._known.setdefault(view, view) for view in canonical([self.view_of(one) for one in targets]))
+        """Return the views of all pools of a node, in the order in which they are tried.
+
+        Nodes without pools of their own have the same as the node before, if that has none either.
+        """
+        found = tuple(targets)
+        if not self._constraints:
+            return tuple([self.view_of(one) for one in found])
+        if found != self._last[0]:
+            self._last = (found, canonical([self.view_of(one) for one in found]))
+        return self._last[1]
 
     def view_of(self, target: PoolTarget) -> PoolView:
         """Return the view of one pool, in which values of attributes are not numbered yet."""
+        if target.pool.node_name is not None:
+            return self._view_pool(target)
+        found = self._shared.get(target)
+        if found is None:
+            found = self._shared[target] = self._view_pool(target)
+        return found
+
+    def _view_pool(self, target: PoolTarget) -> PoolView:
         if target.problem:
             return _UNUSABLE
         views = [self._view_device(one, target) for one in target.devices]
@@ -48,7 +65,7 @@ class Viewer:
         if not any(one.counters for one in devices):
             return PoolView(devices)
         others = [one for one in views if one.counters and not (one.accepted or one.blocked or one.failing)]
-        others += [DeviceView(one.position, counters=_counters(one, target)) for one in target.others]
+        others += [DeviceView(one.position, counters=counters_of(one, target)) for one in target.others]
         return PoolView(devices, tuple(others), target.counters)
 
     def _view_device(self, device: PoolDevice, target: PoolTarget) -> DeviceView:
@@ -64,9 +81,9 @@ class Viewer:
                 continue
             if consumed is None:
                 continue
-            if device.taints and not _tolerates(alternative.tolerations, device.taints):
+            if device.taints and not tolerates_all(alternative.tolerations, device.taints):
                 blocked += (index,) if takes_all else ()
-            elif takes_all or self._has_attributes(device, index):
+            elif takes_all or not self._constraints or self._has_attributes(device, index):
                 accepted.append(index)
                 amounts.append(consumed)
         is_shareable = bool(device.device.allow_multiple_allocations)
@@ -77,8 +94,8 @@ class Viewer:
             blocked=tuple(blocked),
             failing=tuple(failing),
             attributes=self._attributes(device, accepted) if self._constraints else (),
-            counters=_counters(device, target) if device.device.consumes_counters else (),
-            capacity=_capacity(device) if is_shareable and accepted else (),
+            counters=counters_of(device, target) if device.device.consumes_counters else (),
+            capacity=capacity_of(device) if is_shareable and accepted else (),
             is_shareable=is_shareable,
         )
 
@@ -110,11 +127,6 @@ class Viewer:
         )
 
 
-def view_of(shape: DeviceShape, target: PoolTarget, matches: Matches) -> PoolView:
-    """Return the view of one pool for one shape, as ``Viewer`` makes it."""
-    return Viewer(shape, matches).view_of(target)
-
-
 def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
     """Return whether the toleration matches the taint; an empty effect or key matches all."""
     if toleration.effect not in {"", taint.effect} or toleration.key not in {"", taint.key}:
@@ -124,12 +136,13 @@ def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
     return toleration.operator in {"", "Equal"} and toleration.value == taint.value
 
 
-def _tolerates(tolerations: tuple[DeviceToleration, ...], taints: tuple[DeviceTaint, ...]) -> bool:
+def tolerates_all(tolerations: tuple[DeviceToleration, ...], taints: tuple[DeviceTaint, ...]) -> bool:
     """Return whether all taints that prevent an allocation are tolerated."""
     return all(any(tolerates(one, taint) for one in tolerations) for taint in taints if taint.effect in _BLOCKING)
 
 
-def _counters(device: PoolDevice, target: PoolTarget) -> tuple[tuple[int, int], ...]:
+def counters_of(device: PoolDevice, target: PoolTarget) -> tuple[tuple[int, int], ...]:
+    """Return what a device consumes of the counters of its pool, by their index."""
     return tuple(
         (target.counter_indexes[consumed.counter_set, name], nano_value(counter.value))
         for consumed in device.device.consumes_counters or ()
@@ -137,5 +150,6 @@ def _counters(device: PoolDevice, target: PoolTarget) -> tuple[tuple[int, int], 
     )
 
 
-def _capacity(device: PoolDevice) -> Amounts:
+def capacity_of(device: PoolDevice) -> Amounts:
+    """Return the amounts that a device has."""
     return tuple((name, nano_value(one.value)) for name, one in sorted((device.device.capacity or {}).items()))

@@ -1,6 +1,5 @@
 """Allocate the devices of one pod on one node, from objects to results, as upstream's allocator is called."""
 
-import re
 from collections.abc import Iterable
 from itertools import groupby
 
@@ -8,7 +7,6 @@ from msgspec import Struct
 
 from cpg_api.core.devices import (
     AllocationResult,
-    Device,
     DeviceAllocationResult,
     DeviceClass,
     DeviceResult,
@@ -16,16 +14,13 @@ from cpg_api.core.devices import (
     ResourceClaim,
     ResourceSlice,
 )
-from cpg_engine.devices.constraints import attribute_value
+from cpg_engine.cluster.device_selectors import selects
 from cpg_engine.devices.pools import Pool, PoolTarget, build_pool, in_order, target
 from cpg_engine.devices.results import allocation_results, taken_by
 from cpg_engine.devices.search import SearchResult, search
 from cpg_engine.devices.shapes import DeviceRequestError, DeviceShape, compile_shape
 from cpg_engine.devices.values import FREE, PoolState, PoolView
-from cpg_engine.devices.views import Matches, SelectorError, Viewer
-
-_COMPARISON = re.compile(r'device\.attributes\["([^"]+)"\]\.(\w+) == (.+)')
-_DRIVER = re.compile(r'device\.driver == "([^"]+)"')
+from cpg_engine.devices.views import Viewer
 
 
 class DeviceCase(Struct, frozen=True):
@@ -58,22 +53,7 @@ class DeviceProblem(Struct, frozen=True, eq=False):
     states: tuple[PoolState, ...]
 
 
-def matches_simply(expression: str, driver: str, device: Device) -> bool:
-    """Evaluate the few expressions that tests need without an evaluator of CEL: constants and comparisons."""
-    if expression in {"true", "false"}:
-        return expression == "true"
-    if (found := _DRIVER.fullmatch(expression)) is not None:
-        return found[1] == driver
-    if (found := _COMPARISON.fullmatch(expression)) is None:
-        raise SelectorError(f"{expression} is no expression of a test")
-    value = attribute_value(driver, device, f"{found[1]}/{found[2]}")
-    if not isinstance(value, tuple):
-        raise SelectorError(f"no such key: {found[2]}")
-    kind, content = value
-    return found[3] == (f'"{content}"' if kind == "string" else str(content).lower())
-
-
-def compile_case(case: DeviceCase, matches: Matches = matches_simply) -> DeviceProblem:
+def compile_case(case: DeviceCase) -> DeviceProblem:
     """Return shape, targets, views and states of a case; raise ``DeviceRequestError`` as ``compile_shape`` does."""
     shape = compile_shape([one.spec for one in case.claims], {one.metadata.name: one for one in case.classes})
     by_pool = groupby(sorted(case.slices, key=_pool_key), key=_pool_key)
@@ -82,15 +62,15 @@ def compile_case(case: DeviceCase, matches: Matches = matches_simply) -> DeviceP
     return DeviceProblem(
         shape=shape,
         targets=targets,
-        views=Viewer(shape, matches).views_of(targets),
+        views=Viewer(shape, selects).views_of(targets),
         states=tuple(state_of(one.pool, case.allocated) for one in targets),
     )
 
 
-def allocate(case: DeviceCase, matches: Matches = matches_simply, max_steps: int = 20_000) -> DeviceOutcome:
+def allocate(case: DeviceCase, max_steps: int = 20_000) -> DeviceOutcome:
     """Allocate all claims of a case."""
     try:
-        problem = compile_case(case, matches)
+        problem = compile_case(case)
     except DeviceRequestError as error:
         return DeviceOutcome(reason=str(error))
     found = search(problem.shape, problem.views, problem.states, max_steps)

@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from cpg_api.core.devices import DeviceClass, DeviceConstraint, DeviceResult, ResourceClaimSpec, ResourceSlice
+from cpg_engine.devices.search import after, search
+from cpg_engine.devices.values import PoolState
 from cpg_engine.testing.device_builders import (
     GPU_DRIVER,
     alternative,
@@ -15,8 +18,9 @@ from cpg_engine.testing.device_builders import (
     device_request,
     device_slice,
     first_available,
+    policy,
 )
-from cpg_engine.testing.device_case import DeviceCase, DeviceOutcome, allocate
+from cpg_engine.testing.device_case import DeviceCase, DeviceOutcome, allocate, compile_case
 
 MODEL = f"{GPU_DRIVER}/model"
 BIG = f'device.attributes["{GPU_DRIVER}"].model == "big"'
@@ -179,6 +183,17 @@ def test_no_more_than_32_results() -> None:
     assert allocate(case(slices, claim_spec(device_request(allocation_mode="All")))).results is None
 
 
+def test_other_devices_do_not_help_against_too_many_results() -> None:
+    """The next alternative is tried at once, although there are many combinations of devices for the first."""
+    slices = [models(*(f"m{index % 20}" for index in range(40)))]
+    request = first_available("r0", alternative("many", count=20), alternative("few"))
+    constraint = DeviceConstraint(match_attribute=MODEL, requests=("r2",))
+    spec = claim_spec(request, device_request("r1", count=13), device_request("r2"), constraints=[constraint])
+    outcome = allocate(case(slices, spec))
+    assert [len(one) for one in found(outcome) or ()] == [15]
+    assert outcome.steps < 50
+
+
 def test_admin_access() -> None:
     """It has devices that are allocated already, takes none, and counts each device once in a claim."""
     slices = [device_slice("a", "b")]
@@ -196,3 +211,70 @@ def test_a_claim_without_requests(count: int) -> None:
     specs = [claim_spec()] * count
     assert found(allocate(case([device_slice("a")], *specs, claim_spec(device_request())))) == [*[[]] * count, ["r0 a"]]
     assert found(allocate(case([], *specs))) == [[]] * count
+
+
+def test_shares_of_a_device() -> None:
+    """As long as its capacity suffices, for the same claim as well, and with what others have of it."""
+    shared = device("a", capacity={"memory": policy(10, default=4)}, allow_multiple_allocations=True)
+    requests = [device_request(f"r{index}") for index in range(3)]
+    assert found(allocate(case([device_slice(shared)], claim_spec(*requests[:2])))) == [["r0 a", "r1 a"]]
+    assert found(allocate(case([device_slice(shared)], claim_spec(*requests)))) is None
+    both = case([device_slice(shared)], claim_spec(*requests[:2]))
+    share = DeviceResult(driver=GPU_DRIVER, pool="n0", device="a", share_id="1", consumed_capacity={"memory": 3})
+    assert found(allocate(replace(both, allocated=(share,)))) is None
+    assert found(allocate(replace(both, allocated=(replace(share, admin_access=True),)))) == [["r0 a", "r1 a"]]
+    assert found(allocate(case([device_slice(shared)], claim_spec(requests[0]), taken=["a"]))) is None
+
+
+def test_a_device_with_shares_is_not_taken_as_a_whole() -> None:
+    """Its driver may have stopped offering it to several claims; upstream gives it away twice."""
+    share = DeviceResult(driver=GPU_DRIVER, pool="n0", device="a", share_id="1")
+    assert found(allocate(replace(case([device_slice("a")], claim_spec(device_request())), allocated=(share,)))) is None
+
+
+def test_counters_of_a_pool() -> None:
+    """A device is picked while all counters of its pool suffice; devices that are allocated have theirs."""
+    devices = [device(f"d{index}", counters={"s": {"slots": 1 + index % 2}}) for index in range(4)]
+    slices = [device_slice(*devices, count=2, name="a"), device_slice(count=2, name="b", counters={"s": {"slots": 4}})]
+    spec = claim_spec(device_request(count=3))
+    assert found(allocate(case(slices, spec))) == [["r0 d0", "r0 d1", "r0 d2"]]
+    assert found(allocate(case(slices, spec, taken=["d1"]))) is None
+    two = claim_spec(device_request(count=2))
+    assert found(allocate(case(slices, two, taken=["d1"]))) == [["r0 d0", "r0 d2"]]
+
+
+def test_all_shares_of_a_device_have_its_counters_once() -> None:
+    """The first share takes them."""
+    shared = device("a", counters={"s": {"slots": 2}}, allow_multiple_allocations=True)
+    slices = [
+        device_slice(shared, device("b", {"model": "big"}, counters={"s": {"slots": 1}}), count=2, name="a"),
+        device_slice(count=2, name="b", counters={"s": {"slots": 2}}),
+    ]
+    spec = claim_spec(device_request("r0"), device_request("r1"))
+    assert found(allocate(case(slices, spec))) == [["r0 a", "r1 a"]]
+    share = DeviceResult(driver=GPU_DRIVER, pool="n0", device="a", share_id="1")
+    assert found(allocate(replace(case(slices, spec), allocated=(share,)))) == [["r0 a", "r1 a"]]
+
+
+def test_the_states_after_a_search() -> None:
+    """Devices are taken, shared ones consumed, and admin access takes nothing."""
+    shared = device("b", {"model": "big"}, capacity={"memory": 4}, allow_multiple_allocations=True)
+    requests = [
+        device_request("r0"),
+        device_request("r1", BIG, capacity={"memory": 1}),
+        device_request("r2", BIG, capacity={"memory": 2}),
+        device_request("r3", f'device.attributes["{GPU_DRIVER}"].model == "small"', admin_access=True),
+    ]
+    devices = [device("a", {"model": "any"}), shared, device("c", {"model": "small"})]
+    problem = compile_case(case([device_slice(*devices)], claim_spec(*requests)))
+    result = search(problem.shape, problem.views, problem.states, 100)
+    assert after(problem.shape, problem.views, problem.states, result.picks or ()) == (
+        PoolState(taken=0b001, consumed=((1, (("memory", 3 * 10**9),)),)),
+    )
+
+
+def test_results_of_pools_that_are_gone_take_nothing() -> None:
+    """Nor do those of devices that are not offered any more."""
+    gone = DeviceResult(driver=GPU_DRIVER, pool="n1", device="a")
+    one = replace(case([device_slice("a")], claim_spec(device_request()), taken=["gone"]), allocated=(gone,))
+    assert found(allocate(one)) == [["r0 a"]]
