@@ -48,6 +48,7 @@ _OLDEST = _kubernetes("1.30.14")
 _NODE = _kubernetes("1.34.4")
 _KWOK = Module("kwok")
 _PROMCHECK = Module("promcheck")
+_CELCHECK = Module("celcheck")
 _WORKLOADS = Module("workloads")
 _HELM = Module("helm", (("helm.sh/helm/v4/internal/version.version", "v4.3.1"),))
 
@@ -71,6 +72,8 @@ PROGRAMS: Final = (
     Program("helm", _HELM, "4.3.1", "helm.sh/helm/v4/cmd/helm"),
     # Our own: a few lines around the PromQL engine of a Prometheus of this version.
     Program("promcheck", _PROMCHECK, "0.315.0", "kube-cpg.lab/promcheck"),
+    # Our own: device selectors, evaluated by the compiler of this version.
+    Program("celcheck", _CELCHECK, "0.37.1", "kube-cpg.lab/celcheck", on_request=True),
     Program("jobset", _WORKLOADS, "0.12.0", "sigs.k8s.io/jobset", on_request=True),
     Program("lws", _WORKLOADS, "0.9.0", "sigs.k8s.io/lws/cmd", on_request=True),
     Program(
