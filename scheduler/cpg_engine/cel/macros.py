@@ -10,13 +10,14 @@ RESULT: Final = "@result"
 """The accumulator of macros over a range."""
 _RESERVED_RESULT: Final = "__result__"
 _SORTED: Final = "@sorted"
+_OPTIONAL: Final = "@optional"
 
 
 def expand(call: Call) -> SyntaxNode:
     """Return what the call stands for if it is a macro, otherwise the call."""
     if call.target is None:
         return _has(call.arguments[0]) if call.name == "has" and len(call.arguments) == 1 else call
-    macro = _MACROS.get((call.name, len(call.arguments)))
+    macro = MACROS.get((call.name, len(call.arguments)))
     return macro(call.target, call.arguments) or call if macro else call
 
 
@@ -124,9 +125,12 @@ def _bound_name(argument: SyntaxNode) -> str:
 
 def _optional_map(is_flat: bool) -> Macro:  # noqa: FBT001 - a table below gives it its meaning
     def make(target: SyntaxNode, arguments: tuple[SyntaxNode, ...]) -> SyntaxNode:
-        body: SyntaxNode = BindMacro(_bound_name(arguments[0]), Call("value", target, ()), arguments[1])
+        optional = Name(_OPTIONAL)
+        body: SyntaxNode = BindMacro(_bound_name(arguments[0]), Call("value", optional, ()), arguments[1])
         found = body if is_flat else _operator("optional.of", body)
-        return _operator("_?_:_", Call("hasValue", target, ()), found, _operator("optional.none"))
+        chosen = _operator("_?_:_", Call("hasValue", optional, ()), found, _operator("optional.none"))
+        # Upstream copies the target instead, which takes exponential time in a chain.
+        return BindMacro(_OPTIONAL, target, chosen)
 
     return make
 
@@ -138,7 +142,7 @@ def _sort_by(target: SyntaxNode, arguments: tuple[SyntaxNode, ...]) -> SyntaxNod
     return BindMacro(_SORTED, target, Call("@sortByKeys", Name(_SORTED), (keys,)))
 
 
-_MACROS: Final[dict[tuple[str, int], Macro]] = {
+MACROS: Final[dict[tuple[str, int], Macro]] = {
     **{("all", variables + 1): _quantifier("all", variables) for variables in (1, 2)},
     **{("exists", variables + 1): _quantifier("exists", variables) for variables in (1, 2)},
     **{("exists_one", variables + 1): _quantifier("exists_one", variables) for variables in (1, 2)},

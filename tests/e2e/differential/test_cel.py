@@ -20,6 +20,9 @@ from tests.e2e.differential.cel_cases import Case, Generator
 
 from cpg_api.core.devices import Device
 from cpg_engine.cel.errors import CelError, CostError, NotSupportedError
+from cpg_engine.cel.library import FUNCTIONS
+from cpg_engine.cel.library import REFUSED as REFUSED_NAMES
+from cpg_engine.cel.macros import MACROS
 from cpg_engine.cel.selectors import CompiledSelector
 from cpg_lab import building
 
@@ -68,6 +71,18 @@ def differences(cases: Sequence[Case], found: Sequence[str], expected: Sequence[
     """Return the first cases of which the verdicts differ."""
     triples = zip(cases, found, expected, strict=True)
     return [(case, our, their) for case, our, their in triples if our not in {REFUSED, their.partition("\t")[0]}][:5]
+
+
+def test_functions_and_macros_are_upstreams(celcheck: Path) -> None:
+    """Each is supported, or refused by its name. Operators and internal functions have other names."""
+    listed = subprocess.run([celcheck, "names"], capture_output=True, text=True, check=True)  # noqa: S603 - built by us
+    names = {*FUNCTIONS, *REFUSED_NAMES, "has", *(name for name, _ in MACROS)}
+    assert set(filter(is_public, names)) == set(filter(is_public, listed.stdout.split()))
+
+
+def is_public(name: str) -> bool:
+    """Say whether an expression can call it by name; ``in`` is an operator."""
+    return name[0].isalpha() and "@" not in name and name != "in"
 
 
 def test_the_table_is_upstreams(celcheck: Path) -> None:

@@ -201,6 +201,28 @@ def test_deep_expressions_are_refused(expression: str) -> None:
         CompiledSelector(expression)
 
 
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "cel.bind(x0, 1, "
+        + "".join(f"cel.bind(x{index + 1}, {{x{index}: x{index}}}, " for index in range(40))
+        + f"x40 == x40{')' * 41}",
+        "[].all(x0, "
+        + "".join(f"[].all(x{index + 1}, x{index} == {{x{index + 1}: x{index + 1}}} && " for index in range(40))
+        + f"x0 == x1{')' * 41}",
+    ],
+)
+def test_types_that_grow_without_bounds_are_refused(expression: str) -> None:
+    """Each has the one before twice inside."""
+    with pytest.raises(NotSupportedError, match="types as complex as these"):
+        CompiledSelector(expression)
+
+
+def test_chains_of_macros_take_linear_time() -> None:
+    """The optional is evaluated once."""
+    assert CompiledSelector(f"optional.of(1){'.optMap(x, x + 1)' * 60}.value() == 61").matches("d", gpu(1))
+
+
 def test_long_texts_are_not_cached() -> None:
     """Neither versions nor patterns; a long quantity is not read at all."""
     long = "1" * 300
@@ -232,3 +254,5 @@ def test_messages_say_what_is_not_supported() -> None:
         compile_selector("true &&")
     with pytest.raises(CelError, match=r"found no matching overload for '\+' applied to \(list\(int\), string\)"):
         compile_selector("[1] + 'a'")
+    with pytest.raises(CelError, match=r"list\(list\(list\(list\(\.\.\.\)\)\)\), string\)"):
+        compile_selector("[[[[[1]]]]] + 'a'")
