@@ -13,7 +13,7 @@ SPEED := $(wildcard tests/*/test_speed.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo lab-up lab-down test quick lint unit scenario e2e workloads hooks images generate bench bench-peer crash
-.PHONY: fuzz-workloads fuzz-simulate fuzz-devices soak
+.PHONY: fuzz-workloads fuzz-simulate fuzz-devices fuzz-cel soak
 .PHONY: release-cli lock clean
 
 help: ## list the targets
@@ -104,6 +104,9 @@ fuzz-simulate: $(READY) ## compare 200 seeded simulations with the scheduler on 
 
 fuzz-devices: $(READY) ## compare 10,000 random allocations of devices with Kubernetes' own allocator (CASES=1000, SEED=1 for the first seed)
 	DEVICE_CASES=$(or $(CASES),10000) DEVICE_SEED=$(or $(SEED),0) DEVICE_RESULTS=bench/results $(PYTEST) tests/e2e/differential/test_devices.py
+
+fuzz-cel: $(READY) ## compare 10,000 seeded device selectors with upstream's compiler (CASES=1000, SEED=1 for the seed)
+	CEL_CASES=$(or $(CASES),10000) CEL_SEED=$(or $(SEED),1) CEL_RESULTS=bench/results $(PYTEST) -s tests/e2e/differential/test_cel.py
 
 soak: $(READY) ## change a cluster at random for half an hour and measure the scheduler's memory (SOAK=120 for two minutes, API=native)
 	$(BIN)/python bench/soak.py --seconds $(or $(SOAK),1800) --api $(or $(API),crd)

@@ -48,6 +48,7 @@ _OLDEST = _kubernetes("1.30.14")
 _NODE = _kubernetes("1.34.4")
 _KWOK = Module("kwok")
 _PROMCHECK = Module("promcheck")
+_CELCHECK = Module("celcheck")
 _WORKLOADS = Module("workloads")
 _HELM = Module("helm", (("helm.sh/helm/v4/internal/version.version", "v4.3.1"),))
 
@@ -73,6 +74,8 @@ PROGRAMS: Final = (
     Program("promcheck", _PROMCHECK, "0.315.0", "kube-cpg.lab/promcheck"),
     # Our own: a few lines around the allocator of devices of this version.
     Program("dracheck", Module("dracheck"), "0.37.1", "kube-cpg.lab/dracheck", on_request=True),
+    # Our own: device selectors, evaluated by the compiler of this version.
+    Program("celcheck", _CELCHECK, "0.37.1", "kube-cpg.lab/celcheck", on_request=True),
     Program("jobset", _WORKLOADS, "0.12.0", "sigs.k8s.io/jobset", on_request=True),
     Program("lws", _WORKLOADS, "0.9.0", "sigs.k8s.io/lws/cmd", on_request=True),
     Program(

@@ -46,8 +46,8 @@ FILES = {
     "pyproject.toml",
 }
 NAMELESS = {"utils", "util", "common", "helpers", "helper", "manager", "managers", "misc"}
-LIKE_THE_STANDARD_LIBRARY = {"api/cpg_api/selectors.py"}
-"""Named as in Kubernetes, in a package without scripts."""
+LIKE_THE_STANDARD_LIBRARY = {"api/cpg_api/selectors.py", "scheduler/cpg_engine/cel/selectors.py"}
+"""Named as in Kubernetes, in packages without scripts."""
 
 FORBIDDEN = tuple(
     "".join(parts)

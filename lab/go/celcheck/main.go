@@ -1,5 +1,6 @@
 // Command celcheck evaluates device selectors with Kubernetes' own compiler. It reads cases as JSON lines from standard
-// input and writes one line for each: "true", "false", "compile error", "runtime error" or "out of cost".
+// input and writes one line for each: "true", "false", "compile error", "runtime error" or "out of cost". With the
+// argument "names" it writes the names of all functions and macros instead.
 package main
 
 import (
@@ -9,7 +10,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -26,10 +29,21 @@ type testCase struct {
 var compiler = cel.GetCompiler(cel.Features{EnableConsumableCapacity: true})
 
 func main() {
-	if err := run(os.Stdin, os.Stdout); err != nil {
+	if slices.Equal(os.Args[1:], []string{"names"}) {
+		fmt.Println(strings.Join(names(), "\n"))
+	} else if err := run(os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "celcheck:", err)
 		os.Exit(1)
 	}
+}
+
+func names() []string {
+	env := compiler.CompileCELExpression("true", cel.Options{}).Environment
+	found := slices.Collect(maps.Keys(env.Functions()))
+	for _, macro := range env.Macros() {
+		found = append(found, macro.Function())
+	}
+	return found
 }
 
 func run(input io.Reader, output io.Writer) error {

@@ -7,9 +7,9 @@ from cpg_engine.cel.errors import CelError, EvaluationError
 from cpg_engine.cel.quantities import Quantity
 from cpg_engine.cel.semver import Semver
 from cpg_engine.cel.signatures import Cost, Function, Overload, Type
-from cpg_engine.cel.syntax import Call, Expression, children
+from cpg_engine.cel.syntax import Call, SyntaxNode, children
 from cpg_engine.cel.values import (
-    Duration,
+    CelDuration,
     GrowingList,
     JoinedList,
     Meter,
@@ -42,7 +42,7 @@ _PYTHON: Final[dict[str, type]] = {
     "string": str,
     "bytes": bytes,
     "timestamp": Timestamp,
-    "duration": Duration,
+    "duration": CelDuration,
     "kubernetes.Quantity": Quantity,
     "kubernetes.Semver": Semver,
 }
@@ -59,7 +59,7 @@ def call_function(node: Call, function: Function, operands: tuple[Run, ...]) -> 
     return _dispatch(function.name, overloads, operands)
 
 
-def has_fragile(node: Expression) -> bool:
+def has_fragile(node: SyntaxNode) -> bool:
     """Say whether an error below a node may end the whole evaluation."""
     is_fragile = isinstance(node, Call) and node.name in _FRAGILE
     return is_fragile or any(map(has_fragile, children(node)))

@@ -27,15 +27,15 @@ from cpg_engine.cel.signatures import (
     optional_of,
 )
 from cpg_engine.cel.syntax import (
-    Bind,
+    BindMacro,
     Call,
-    Expression,
     Fold,
     ListLiteral,
     Literal,
     MapLiteral,
     Name,
     Select,
+    SyntaxNode,
     children,
 )
 from cpg_engine.cel.unification import Bindings, is_dynamic, is_result, most_general
@@ -75,7 +75,7 @@ _TYPES: Final = {
 _REFUSED_NAMES: Final = ("google.protobuf.", "net.")
 
 
-def check(tree: Expression) -> None:
+def check(tree: SyntaxNode) -> None:
     """Set the types of all nodes; raise an error if the expression has none, or cannot be a selector."""
     checker = _Checker()
     checker.check(tree)
@@ -95,7 +95,7 @@ class _Checker:
         self._bindings = Bindings()
         self._scopes: list[dict[str, Type]] = []
 
-    def check(self, node: Expression) -> Type:
+    def check(self, node: SyntaxNode) -> Type:
         """Set the type of a node and of all below."""
         match node:
             case Literal():
@@ -110,13 +110,13 @@ class _Checker:
                 node.type = self._list(node)
             case MapLiteral():
                 node.type = self._map(node)
-            case Bind():
+            case BindMacro():
                 node.type = self._bind(node)
             case _:
                 node.type = self._fold(cast("Fold", node))
         return node.type
 
-    def finish(self, node: Expression, seen: set[int] | None = None) -> None:
+    def finish(self, node: SyntaxNode, seen: set[int] | None = None) -> None:
         """Make the types final, and see that the elements of each literal are of one type."""
         seen = set() if seen is None else seen
         for child in (*children(node), *((node.step, node.result) if isinstance(node, Fold) else ())):
@@ -133,6 +133,9 @@ class _Checker:
     # Names.
 
     def _variable(self, name: str) -> Type | None:
+        """Return the type of a variable of a macro; a name with a dot in front is none."""
+        if name.startswith("."):
+            return None
         return next((scope[name] for scope in reversed(self._scopes) if name in scope), None)
 
     def _name(self, node: Name) -> Type:
@@ -147,7 +150,7 @@ class _Checker:
             return Type("type", (_TYPES[plain],))
         raise CelError(f"undeclared reference to {plain!r}")
 
-    def _qualified(self, node: Expression) -> str | None:
+    def _qualified(self, node: SyntaxNode) -> str | None:
         """Return the name that selections from an unbound name spell, if they can be one."""
         if isinstance(node, Name):
             return node.name.removeprefix(".")
@@ -195,7 +198,7 @@ class _Checker:
                 node.name, node.target = f"{prefix}.{node.name}", None
         if node.target is not None:
             self.check(node.target)
-        name = node.name.removeprefix(".")
+        name = node.name = node.name.removeprefix(".")
         node.function = FUNCTIONS.get(name)
         if node.function is None:
             if name in REFUSED:
@@ -267,7 +270,7 @@ class _Checker:
         yield
         self._scopes.pop()
 
-    def _bind(self, node: Bind) -> Type:
+    def _bind(self, node: BindMacro) -> Type:
         value = self.check(node.value)
         with self._scope(**{node.variable: value}):
             body = self.check(node.body)
@@ -312,7 +315,7 @@ def _unwrap(type_: Type) -> Type:
     raise _mismatch(optional_of(type_), type_)
 
 
-def _require_one_type(parts: list[tuple[Expression, bool]]) -> None:
+def _require_one_type(parts: list[tuple[SyntaxNode, bool]]) -> None:
     """Raise an error if the parts are of different types; the type of an optional part is that of its value."""
     if any(is_optional and one.type.kind != "optional" for one, is_optional in parts):
         raise CelError("an optional element of unknown type is not valid in a literal")

@@ -5,8 +5,8 @@ from cpg_engine.cel.quantities import Quantity
 from cpg_engine.cel.semver import Semver
 from cpg_engine.cel.values import (
     MISSING,
+    CelDuration,
     CelMap,
-    Duration,
     JoinedList,
     Meter,
     Optional,
@@ -17,7 +17,7 @@ from cpg_engine.cel.values import (
 )
 
 _NUMBERS = frozenset({int, Uint, float})
-_ORDERED = frozenset({bool, str, bytes, Timestamp, Duration})
+_ORDERED = frozenset({bool, str, bytes, Timestamp, CelDuration})
 
 
 def equals(left: object, right: object, meter: Meter) -> bool:
@@ -27,7 +27,7 @@ def equals(left: object, right: object, meter: Meter) -> bool:
     kind = type(left)
     if kind in _NUMBERS:
         return type(right) in _NUMBERS and _compare_numbers(left, right) == 0
-    if kind in {bool, str, bytes, Duration, TypeValue}:
+    if kind in {bool, str, bytes, CelDuration, TypeValue}:
         return kind is type(right) and left == right
     return _equal_composites(left, right, meter)
 
@@ -122,7 +122,7 @@ def require_order(value: object) -> None:
 
 def _number_of(value: object) -> int:
     """Return what timestamps, durations and bools are ordered by."""
-    return value.nanos if isinstance(value, Timestamp | Duration) else int(value is True)
+    return value.nanos if isinstance(value, Timestamp | CelDuration) else int(value is True)
 
 
 def _compare_numbers(left: object, right: object, *, is_order: bool = False) -> int:

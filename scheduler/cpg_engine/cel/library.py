@@ -13,7 +13,7 @@ from cpg_engine.cel.functions.conversions import CONVERSIONS, identity, type_of
 from cpg_engine.cel.quantities import Quantity, is_quantity, parse_quantity, to_integer
 from cpg_engine.cel.semver import Semver, is_semver, parse_semver
 from cpg_engine.cel.signatures import Cost, Function, declare
-from cpg_engine.cel.values import Duration, Optional, Uint
+from cpg_engine.cel.values import CelDuration, Optional, Uint
 
 REFUSED: Final = {
     name: library
@@ -36,7 +36,7 @@ Row = tuple[str, str, Callable[..., object]] | tuple[str, str, Callable[..., obj
 
 _COMPARABLE: Final = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
 _NUMERIC: Final = ("int", "uint", "double")
-_SUMMABLE: Final[dict[str, object]] = {"int": 0, "uint": Uint(0), "double": 0.0, "duration": Duration(0)}
+_SUMMABLE: Final[dict[str, object]] = {"int": 0, "uint": Uint(0), "double": 0.0, "duration": CelDuration(0)}
 _SIZED: Final = ("bytes", "list(A)", "map(A, B)", "string")
 _SAME: Final = tuple(f"{one}, {one}" for one in _COMPARABLE)
 _ACROSS: Final = tuple(f"{one}, {other}" for one in _NUMERIC for other in _NUMERIC if one != other)

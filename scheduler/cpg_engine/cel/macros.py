@@ -4,29 +4,30 @@ from collections.abc import Callable
 from typing import Final
 
 from cpg_engine.cel.errors import CelError
-from cpg_engine.cel.syntax import Bind, Call, Expression, Fold, ListLiteral, Literal, MapLiteral, Name, Select
+from cpg_engine.cel.syntax import BindMacro, Call, Fold, ListLiteral, Literal, MapLiteral, Name, Select, SyntaxNode
 
 RESULT: Final = "@result"
 """The accumulator of macros over a range."""
 _RESERVED_RESULT: Final = "__result__"
 _SORTED: Final = "@sorted"
+_OPTIONAL: Final = "@optional"
 
 
-def expand(call: Call) -> Expression:
+def expand(call: Call) -> SyntaxNode:
     """Return what the call stands for if it is a macro, otherwise the call."""
     if call.target is None:
         return _has(call.arguments[0]) if call.name == "has" and len(call.arguments) == 1 else call
-    macro = _MACROS.get((call.name, len(call.arguments)))
+    macro = MACROS.get((call.name, len(call.arguments)))
     return macro(call.target, call.arguments) or call if macro else call
 
 
-def _has(argument: Expression) -> Expression:
+def _has(argument: SyntaxNode) -> SyntaxNode:
     if isinstance(argument, Select) and not argument.is_test and not argument.is_optional:
         return Select(argument.operand, argument.name, is_test=True)
     raise CelError("invalid argument to has() macro")
 
 
-def _variable(argument: Expression) -> str:
+def _variable(argument: SyntaxNode) -> str:
     if not isinstance(argument, Name):
         raise CelError("the variable of a macro must be a simple name")
     if argument.name in {RESULT, _RESERVED_RESULT}:
@@ -34,28 +35,28 @@ def _variable(argument: Expression) -> str:
     return argument.name
 
 
-def _variables(arguments: tuple[Expression, ...], count: int) -> tuple[str, ...]:
+def _variables(arguments: tuple[SyntaxNode, ...], count: int) -> tuple[str, ...]:
     names = tuple(map(_variable, arguments[:count]))
     if len(set(names)) < count:
         raise CelError(f"duplicate variable name: {names[0]}")
     return names
 
 
-def _operator(name: str, *operands: Expression) -> Expression:
+def _operator(name: str, *operands: SyntaxNode) -> SyntaxNode:
     return Call(name, None, operands)
 
 
-def _filtered(condition: Expression | None, step: Expression) -> Expression:
+def _filtered(condition: SyntaxNode | None, step: SyntaxNode) -> SyntaxNode:
     return step if condition is None else _operator("_?_:_", condition, step, Name(RESULT))
 
 
-Macro = Callable[[Expression, tuple[Expression, ...]], Expression | None]
+Macro = Callable[[SyntaxNode, tuple[SyntaxNode, ...]], SyntaxNode | None]
 
 
 def _quantifier(kind: str, variables: int) -> Macro:
     """Return all, exists or exists_one, with one variable or with two."""
 
-    def make(target: Expression, arguments: tuple[Expression, ...]) -> Expression:
+    def make(target: SyntaxNode, arguments: tuple[SyntaxNode, ...]) -> SyntaxNode:
         names, condition, result = _variables(arguments, variables), arguments[variables], Name(RESULT)
         if kind == "exists_one":
             step = _filtered(condition, _operator("_+_", Name(RESULT), Literal(1)))
@@ -68,75 +69,80 @@ def _quantifier(kind: str, variables: int) -> Macro:
     return make
 
 
-def _make_list(target: Expression, names: tuple[str, ...], value: Expression, condition: Expression | None) -> Fold:
+def _make_list(target: SyntaxNode, names: tuple[str, ...], value: SyntaxNode, condition: SyntaxNode | None) -> Fold:
     step = _filtered(condition, _operator("_+_", Name(RESULT), ListLiteral((value,))))
     parts = (value,) if condition is None else (value, condition)
     return Fold("list", target, names, RESULT, ListLiteral(()), step, Name(RESULT), parts)
 
 
-def _map(target: Expression, arguments: tuple[Expression, ...]) -> Expression:
+def _map(target: SyntaxNode, arguments: tuple[SyntaxNode, ...]) -> SyntaxNode:
     condition = arguments[1] if len(arguments) == 3 else None
     return _make_list(target, _variables(arguments, 1), arguments[-1], condition)
 
 
-def _filter(target: Expression, arguments: tuple[Expression, ...]) -> Expression:
+def _filter(target: SyntaxNode, arguments: tuple[SyntaxNode, ...]) -> SyntaxNode:
     return _make_list(target, _variables(arguments, 1), arguments[0], arguments[1])
 
 
-def _transform_list(target: Expression, arguments: tuple[Expression, ...]) -> Expression:
+def _transform_list(target: SyntaxNode, arguments: tuple[SyntaxNode, ...]) -> SyntaxNode:
     condition = arguments[2] if len(arguments) == 4 else None
     return _make_list(target, _variables(arguments, 2), arguments[-1], condition)
 
 
-def _transform_map(target: Expression, arguments: tuple[Expression, ...]) -> Expression:
+def _transform_map(target: SyntaxNode, arguments: tuple[SyntaxNode, ...]) -> SyntaxNode:
     names = _variables(arguments, 2)
     return _make_map("map", target, names, (Name(names[0]), arguments[-1]), arguments)
 
 
-def _transform_entries(target: Expression, arguments: tuple[Expression, ...]) -> Expression:
+def _transform_entries(target: SyntaxNode, arguments: tuple[SyntaxNode, ...]) -> SyntaxNode:
     return _make_map("entries", target, _variables(arguments, 2), (arguments[-1],), arguments)
 
 
 def _make_map(
     kind: str,
-    target: Expression,
+    target: SyntaxNode,
     names: tuple[str, ...],
-    inserted: tuple[Expression, ...],
-    arguments: tuple[Expression, ...],
-) -> Expression:
+    inserted: tuple[SyntaxNode, ...],
+    arguments: tuple[SyntaxNode, ...],
+) -> SyntaxNode:
     condition = arguments[2] if len(arguments) == 4 else None
     step = _filtered(condition, _operator("@insert", Name(RESULT), *inserted))
     parts = (inserted[-1],) if condition is None else (inserted[-1], condition)
     return Fold(kind, target, names, RESULT, MapLiteral(()), step, Name(RESULT), parts)
 
 
-def _bind(target: Expression, arguments: tuple[Expression, ...]) -> Expression | None:
+def _bind(target: SyntaxNode, arguments: tuple[SyntaxNode, ...]) -> SyntaxNode | None:
     if not isinstance(target, Name) or target.name != "cel":
         return None
-    if not isinstance(arguments[0], Name):
-        raise CelError("cel.bind() variable names must be simple identifiers")
-    return Bind(arguments[0].name, arguments[1], arguments[2])
+    return BindMacro(_bound_name(arguments[0]), arguments[1], arguments[2])
+
+
+def _bound_name(argument: SyntaxNode) -> str:
+    if not isinstance(argument, Name) or argument.name.startswith("."):
+        raise CelError("the variable of cel.bind(), optMap() or optFlatMap() must be a simple name")
+    return argument.name
 
 
 def _optional_map(is_flat: bool) -> Macro:  # noqa: FBT001 - a table below gives it its meaning
-    def make(target: Expression, arguments: tuple[Expression, ...]) -> Expression:
-        if not isinstance(arguments[0], Name):
-            raise CelError("optMap() and optFlatMap() variable names must be simple identifiers")
-        body: Expression = Bind(arguments[0].name, Call("value", target, ()), arguments[1])
+    def make(target: SyntaxNode, arguments: tuple[SyntaxNode, ...]) -> SyntaxNode:
+        optional = Name(_OPTIONAL)
+        body: SyntaxNode = BindMacro(_bound_name(arguments[0]), Call("value", optional, ()), arguments[1])
         found = body if is_flat else _operator("optional.of", body)
-        return _operator("_?_:_", Call("hasValue", target, ()), found, _operator("optional.none"))
+        chosen = _operator("_?_:_", Call("hasValue", optional, ()), found, _operator("optional.none"))
+        # Upstream copies the target instead, which takes exponential time in a chain.
+        return BindMacro(_OPTIONAL, target, chosen)
 
     return make
 
 
-def _sort_by(target: Expression, arguments: tuple[Expression, ...]) -> Expression:
-    if not isinstance(target, ListLiteral | Select | Name | Fold | Bind | Call):
+def _sort_by(target: SyntaxNode, arguments: tuple[SyntaxNode, ...]) -> SyntaxNode:
+    if not isinstance(target, ListLiteral | Select | Name | Fold | BindMacro | Call):
         raise CelError("sortBy can only be applied to a list, identifier, comprehension, call or select expression")
     keys = _map(Name(_SORTED), arguments)
-    return Bind(_SORTED, target, Call("@sortByKeys", Name(_SORTED), (keys,)))
+    return BindMacro(_SORTED, target, Call("@sortByKeys", Name(_SORTED), (keys,)))
 
 
-_MACROS: Final[dict[tuple[str, int], Macro]] = {
+MACROS: Final[dict[tuple[str, int], Macro]] = {
     **{("all", variables + 1): _quantifier("all", variables) for variables in (1, 2)},
     **{("exists", variables + 1): _quantifier("exists", variables) for variables in (1, 2)},
     **{("exists_one", variables + 1): _quantifier("exists_one", variables) for variables in (1, 2)},

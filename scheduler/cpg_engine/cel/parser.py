@@ -11,12 +11,12 @@ from cpg_engine.cel.lexer import RESERVED, Token, literal_value, tokenize
 from cpg_engine.cel.macros import expand
 from cpg_engine.cel.syntax import (
     Call,
-    Expression,
     ListLiteral,
     Literal,
     MapLiteral,
     Name,
     Select,
+    SyntaxNode,
     children,
 )
 
@@ -31,7 +31,7 @@ _LITERALS: Final = frozenset({"int", "uint", "double", "string", "bytes"})
 _CONSTANTS: Final[dict[str, object]] = {"true": True, "false": False, "null": None}
 
 
-def parse(text: str) -> Expression:
+def parse(text: str) -> SyntaxNode:
     """Return the syntax tree of an expression."""
     parser = _Parser(text)
     tree = parser.expression()
@@ -40,7 +40,7 @@ def parse(text: str) -> Expression:
     return tree
 
 
-def _check_depth(tree: Expression) -> None:
+def _check_depth(tree: SyntaxNode) -> None:
     level = [tree]
     for _ in range(MAX_DEPTH):
         level = list({id(child): child for node in level for child in children(node)}.values())
@@ -77,7 +77,7 @@ class _Parser:
             raise CelError(f"syntax error: unexpected {self._next.text} at position {self._next.position}")
         return self._take()
 
-    def expression(self) -> Expression:
+    def expression(self) -> SyntaxNode:
         """Read ``condition ? one : other``, or a condition."""
         self._depth += 1
         if self._depth > MAX_NESTING:
@@ -92,7 +92,7 @@ class _Parser:
         self._depth -= 1
         return condition
 
-    def _operation(self, least: int) -> Expression:
+    def _operation(self, least: int) -> SyntaxNode:
         """Read operands of operators that bind at least so tightly; all associate to the left.
 
         Several ``&&`` or ``||`` become one call, so that long conditions are not deep.
@@ -106,7 +106,7 @@ class _Parser:
             left, before = Call(f"_{operator}_", None, (*first, right)), operator
         return left
 
-    def _unary(self) -> Expression:
+    def _unary(self) -> SyntaxNode:
         """Read ``!`` or ``-`` before a member; a minus before a number belongs to it."""
         operator, count = self._next.kind, 0
         if operator not in {"!", "-"} or self._is_negative_number():
@@ -120,7 +120,7 @@ class _Parser:
         following = self._tokens[self._position : self._position + 2]
         return following[0].kind == "-" and following[1].kind in {"int", "double"}
 
-    def _member(self) -> Expression:
+    def _member(self) -> SyntaxNode:
         node = self._primary()
         while True:
             if self._accept("."):
@@ -134,7 +134,7 @@ class _Parser:
             else:
                 return node
 
-    def _after_dot(self, operand: Expression) -> Expression:
+    def _after_dot(self, operand: SyntaxNode) -> SyntaxNode:
         is_optional = self._accept("?")
         if self._next.kind == "escaped":
             return Select(operand, self._take().text[1:-1], is_optional=is_optional)
@@ -143,10 +143,10 @@ class _Parser:
             return expand(Call(name, operand, self._arguments()))
         return Select(operand, name, is_optional=is_optional)
 
-    def _primary(self) -> Expression:
+    def _primary(self) -> SyntaxNode:
         is_negative = self._is_negative_number() and self._accept("-")
         token = self._take()
-        node: Expression
+        node: SyntaxNode
         if token.kind in _LITERALS:
             node = Literal(literal_value(token.kind, ("-" if is_negative else "") + token.text))
         elif token.kind in _CONSTANTS:
@@ -158,7 +158,7 @@ class _Parser:
             node = self._composite(token)
         return node
 
-    def _composite(self, token: Token) -> Expression:
+    def _composite(self, token: Token) -> SyntaxNode:
         """Read a list, a map, a name or a call that begins with the token."""
         match token.kind:
             case "[":
@@ -169,15 +169,15 @@ class _Parser:
                 return self._name(token)
         raise CelError(f"syntax error: unexpected {token.text} at position {token.position}")
 
-    def _name(self, token: Token) -> Expression:
+    def _name(self, token: Token) -> SyntaxNode:
         """Read a name, or a call of a global function; a dot may stand in front."""
         name = token.text if token.kind == "name" else "." + self.expect("name").text
         if name.removeprefix(".") in RESERVED:
             raise CelError(f"reserved identifier: {name}")
         return expand(Call(name, None, self._arguments())) if self._accept("(") else Name(name)
 
-    def _arguments(self) -> tuple[Expression, ...]:
-        found: list[Expression] = []
+    def _arguments(self) -> tuple[SyntaxNode, ...]:
+        found: list[SyntaxNode] = []
         while not self._accept(")"):
             if found:
                 self.expect(",")
@@ -195,8 +195,8 @@ class _Parser:
             self._accept(",")
         self.expect(end)
 
-    def _list_literal(self) -> Expression:
-        elements: list[Expression] = []
+    def _list_literal(self) -> SyntaxNode:
+        elements: list[SyntaxNode] = []
         optional = set()
         for is_optional in self._items("]"):
             if is_optional:
@@ -204,8 +204,8 @@ class _Parser:
             elements.append(self.expression())
         return ListLiteral(tuple(elements), frozenset(optional))
 
-    def _map_literal(self) -> Expression:
-        entries: list[tuple[Expression, Expression, bool]] = []
+    def _map_literal(self) -> SyntaxNode:
+        entries: list[tuple[SyntaxNode, SyntaxNode, bool]] = []
         for is_optional in self._items("}"):
             key = self.expression()
             self.expect(":")
@@ -213,7 +213,7 @@ class _Parser:
         return MapLiteral(tuple(entries))
 
 
-def _is_qualified(node: Expression) -> bool:
+def _is_qualified(node: SyntaxNode) -> bool:
     """Say whether the node is a name, or several with dots between."""
     while isinstance(node, Select) and not (node.is_optional or node.is_test):
         node = node.operand

@@ -16,15 +16,15 @@ from cpg_engine.cel.folds import fold
 from cpg_engine.cel.functions.operators import is_in
 from cpg_engine.cel.functions.texts import compile_pattern
 from cpg_engine.cel.syntax import (
-    Bind,
+    BindMacro,
     Call,
-    Expression,
     Fold,
     ListLiteral,
     Literal,
     MapLiteral,
     Name,
     Select,
+    SyntaxNode,
     children,
 )
 from cpg_engine.cel.values import MISSING, CelMap, GrowingList, Meter, Optional, encode_key, no_overload, type_name
@@ -41,10 +41,10 @@ _LAZY: Final = frozenset({"_&&_", "_||_", "or", "orValue", *_LOOK_UPS})
 _PATTERNS: Final = frozenset({"matches", "find", "findAll"})
 
 
-class Program:
+class CompiledExpression:
     """An expression that can be evaluated."""
 
-    def __init__(self, tree: Expression) -> None:
+    def __init__(self, tree: SyntaxNode) -> None:
         planner = _Planner()
         self._run = planner.plan(tree)
         self._slots = planner.slots
@@ -62,7 +62,7 @@ class _Planner:
         self._scopes: list[dict[str, Run]] = []
         self._constants: dict[int, object] = {}
 
-    def plan(self, node: Expression) -> Run:
+    def plan(self, node: SyntaxNode) -> Run:
         """Return the closure that evaluates a node."""
         run = self._plan(node)
         if id(node) not in self._constants:
@@ -70,39 +70,41 @@ class _Planner:
         value = self._constants[id(node)]
         return lambda _: value
 
-    def _plan(self, node: Expression) -> Run:
+    def _plan(self, node: SyntaxNode) -> Run:
         if isinstance(node, Literal):
             return self._constant(node, node.value)
         if isinstance(node, Name | Select) and node.constant is not None:
             return self._constant(node, node.constant)
-        rules: dict[type[Expression], Callable[[Any], Run]] = {
+        rules: dict[type[SyntaxNode], Callable[[Any], Run]] = {
             Name: self._name,
             Select: self._select,
             Call: self._call,
             ListLiteral: self._list,
             MapLiteral: self._map,
-            Bind: self._bind,
+            BindMacro: self._bind,
             Fold: self._fold,
         }
         return rules[type(node)](node)
 
-    def _constant(self, node: Expression, value: object) -> Run:
+    def _constant(self, node: SyntaxNode, value: object) -> Run:
         self._constants[id(node)] = value
         return lambda _: value
 
-    def _evaluate_constant(self, node: Expression, run: Run) -> Run:
+    def _evaluate_constant(self, node: SyntaxNode, run: Run) -> Run:
         """Evaluate a node without variables once; what fails now would always fail, so it does not compile."""
         try:
             return self._constant(node, run([Meter(_FOLDING_STEPS)]))
         except EvaluationError as error:
             raise CelError(f"a constant part of the expression is invalid: {error}") from None
 
-    def _are_constant(self, *nodes: Expression) -> bool:
+    def _are_constant(self, *nodes: SyntaxNode) -> bool:
         return all(id(node) in self._constants for node in nodes)
 
     # Names and fields.
 
     def _name(self, node: Name) -> Run:
+        if node.name.startswith("."):
+            return itemgetter(DEVICE)
         local = next((scope[node.name] for scope in reversed(self._scopes) if node.name in scope), None)
         return local or itemgetter(DEVICE)
 
@@ -162,7 +164,7 @@ class _Planner:
 
     # Macros.
 
-    def _bind(self, node: Bind) -> Run:
+    def _bind(self, node: BindMacro) -> Run:
         slot, value = self._slot(), self.plan(node.value)
 
         def read(env: list[object]) -> object:
@@ -277,7 +279,7 @@ def _unwrapped(value: object) -> object:
     raise EvaluationError("cannot initialize an optional entry from a value that is not optional")
 
 
-def _size(node: Expression) -> int:
+def _size(node: SyntaxNode) -> int:
     """Return the number of nodes; calls of functions take longer than operators."""
     own = _STEPS_PER_CALL if isinstance(node, Call) and "_" not in node.name else 1
     return own + sum(map(_size, children(node)))

@@ -7,7 +7,7 @@ is read.
 
 from typing import NamedTuple
 
-from cpg_engine.cel.syntax import Bind, Call, Expression, Literal, Name, Select, children
+from cpg_engine.cel.syntax import BindMacro, Call, Fold, Literal, Name, Select, SyntaxNode, children
 
 ATTRIBUTES = "attributes"
 CAPACITY = "capacity"
@@ -33,7 +33,7 @@ class Reads(NamedTuple):
     is_everything: bool
 
 
-def find_reads(tree: Expression) -> Reads:
+def find_reads(tree: SyntaxNode) -> Reads:
     """Return what an expression reads."""
     analysis = _Analysis()
     analysis.use(tree)
@@ -48,33 +48,38 @@ class _Analysis:
         self.is_everything = False
         self._variables: dict[str, Path | None] = {}
 
-    def use(self, node: Expression) -> None:
+    def use(self, node: SyntaxNode) -> None:
         """Read the whole value of a node."""
         if self._path(node) is not None:
             self.is_everything = True
 
-    def _path(self, node: Expression) -> Path | None:
+    def _path(self, node: SyntaxNode) -> Path | None:
         """Return the path of a node's value, or None if it is no map of the device; record what is read for it."""
         match node:
             case Name():
-                return self._variables.get(node.name, _DEVICE if node.constant is None else None)
+                device = _DEVICE if node.constant is None else None
+                return device if node.name.startswith(".") else self._variables.get(node.name, device)
             case Select():
                 return self._step(self._path(node.operand), node.name, is_test=node.is_test)
             case Call(name=name, arguments=(operand, Literal(value=str(key)))) if name in _INDEXING:
                 return self._step(self._path(operand), key)
             case Call(name="_in_", arguments=(Literal(value=str(key)), operand)):
                 return self._step(self._path(operand), key, is_test=True)
-            case Bind():
+            case BindMacro():
                 return self._bound(node)
-        before = dict(self._variables)
-        if not isinstance(node, Call):
-            self._variables.update(dict.fromkeys(getattr(node, "variables", ())))
-        for child in children(node):
-            self.use(child)
-        self._variables = before
+            case Fold():
+                self.use(node.range)
+                before = dict(self._variables)
+                self._variables.update(dict.fromkeys(node.variables))
+                for part in node.parts:
+                    self.use(part)
+                self._variables = before
+            case _:
+                for child in children(node):
+                    self.use(child)
         return None
 
-    def _bound(self, node: Bind) -> Path | None:
+    def _bound(self, node: BindMacro) -> Path | None:
         before = dict(self._variables)
         self._variables[node.variable] = self._path(node.value)
         path = self._path(node.body)

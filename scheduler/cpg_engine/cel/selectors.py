@@ -13,7 +13,7 @@ from cpg_engine.cel.checker import check
 from cpg_engine.cel.device_reader import Reader, Values
 from cpg_engine.cel.errors import CelError, EvaluationError
 from cpg_engine.cel.parser import parse
-from cpg_engine.cel.planner import Program
+from cpg_engine.cel.planner import CompiledExpression
 from cpg_engine.cel.reads import find_reads
 from cpg_engine.cel.values import MISSING, CelMap, Optional, type_name
 
@@ -24,14 +24,14 @@ _CACHED_RESULTS: Final = 4096
 """For each selector."""
 
 
-class Selector:
+class CompiledSelector:
     """A compiled expression."""
 
     def __init__(self, expression: str) -> None:
         self.expression = expression
         tree = parse(expression)
         check(tree)
-        self._program = Program(tree)
+        self._program = CompiledExpression(tree)
         self._reads = find_reads(tree)
         self._results: dict[Values, bool | CelError] = {}
         self._readers: dict[str, Reader] = {}
@@ -71,14 +71,14 @@ def _bool_of(value: object) -> bool:
 
 
 @lru_cache(maxsize=_CACHED_SELECTORS)
-def _compile(expression: str) -> Selector | CelError:
+def _compile(expression: str) -> CompiledSelector | CelError:
     try:
-        return Selector(expression)
+        return CompiledSelector(expression)
     except CelError as error:
         return error
 
 
-def compile_selector(expression: str) -> Selector:
+def compile_selector(expression: str) -> CompiledSelector:
     """Return the selector of an expression; raise ``CelError`` if it does not compile or is not supported."""
     compiled = _compile(expression)
     if isinstance(compiled, CelError):

@@ -19,9 +19,14 @@ class Type:
     name: str = ""
 
     def __str__(self) -> str:
-        """Return the type as it is written in declarations."""
-        inner = f"({', '.join(map(str, self.parameters))})" if self.parameters else ""
-        return (self.name or self.kind) + inner
+        """Return the type as it is written in declarations, without what is deep inside."""
+        return self._text(depth=4)
+
+    def _text(self, depth: int) -> str:
+        if not depth:
+            return "..."
+        inner = ", ".join(one._text(depth - 1) for one in self.parameters)  # noqa: SLF001 - of the same class
+        return (self.name or self.kind) + (f"({inner})" if inner else "")
 
 
 DYN, ERROR, NULL, BOOL, INT, UINT, DOUBLE, STRING, BYTES, TIMESTAMP, DURATION = (

@@ -6,21 +6,21 @@ from cpg_engine.cel.signatures import DYN, Function, Overload, Type
 
 
 @dataclass(eq=False, slots=True)
-class Expression:
+class SyntaxNode:
     """A node; the checker sets its type."""
 
     type: Type = field(default=DYN, init=False)
 
 
 @dataclass(eq=False, slots=True)
-class Literal(Expression):
+class Literal(SyntaxNode):
     """A constant: None, bool, int, Uint, float, str or bytes; the checker also makes constants of names of types."""
 
     value: object
 
 
 @dataclass(eq=False, slots=True)
-class Name(Expression):
+class Name(SyntaxNode):
     """A variable, or a type; a leading dot skips the variables of macros."""
 
     name: str
@@ -29,10 +29,10 @@ class Name(Expression):
 
 
 @dataclass(eq=False, slots=True)
-class Select(Expression):
+class Select(SyntaxNode):
     """``operand.name``, or ``has(operand.name)`` with ``is_test``, or ``operand.?name`` with ``is_optional``."""
 
-    operand: Expression
+    operand: SyntaxNode
     name: str
     is_test: bool = False
     is_optional: bool = False
@@ -41,38 +41,38 @@ class Select(Expression):
 
 
 @dataclass(eq=False, slots=True)
-class Call(Expression):
+class Call(SyntaxNode):
     """A call of a function or of an operator."""
 
     name: str
-    target: Expression | None
-    arguments: tuple[Expression, ...]
+    target: SyntaxNode | None
+    arguments: tuple[SyntaxNode, ...]
     function: Function | None = field(default=None, init=False)
     overloads: tuple[Overload, ...] = field(default=(), init=False)
 
     @property
-    def operands(self) -> tuple[Expression, ...]:
+    def operands(self) -> tuple[SyntaxNode, ...]:
         """The target, if there is one, and the arguments."""
         return self.arguments if self.target is None else (self.target, *self.arguments)
 
 
 @dataclass(eq=False, slots=True)
-class ListLiteral(Expression):
+class ListLiteral(SyntaxNode):
     """``[a, ?b]``."""
 
-    elements: tuple[Expression, ...]
+    elements: tuple[SyntaxNode, ...]
     optional: frozenset[int] = frozenset()
 
 
 @dataclass(eq=False, slots=True)
-class MapLiteral(Expression):
+class MapLiteral(SyntaxNode):
     """``{key: value, ?other: optional}``; the third part of an entry says whether it is optional."""
 
-    entries: tuple[tuple[Expression, Expression, bool], ...]
+    entries: tuple[tuple[SyntaxNode, SyntaxNode, bool], ...]
 
 
 @dataclass(eq=False, slots=True)
-class Fold(Expression):
+class Fold(SyntaxNode):
     """What a macro over a list or map stands for.
 
     It is checked as the loop that the specification defines (``initial``, ``step``, ``result``), and evaluated by
@@ -80,27 +80,27 @@ class Fold(Expression):
     """
 
     macro: str
-    range: Expression
+    range: SyntaxNode
     variables: tuple[str, ...]
     accumulator: str
-    initial: Expression
-    step: Expression
-    result: Expression
-    parts: tuple[Expression, ...]
+    initial: SyntaxNode
+    step: SyntaxNode
+    result: SyntaxNode
+    parts: tuple[SyntaxNode, ...]
 
 
 @dataclass(eq=False, slots=True)
-class Bind(Expression):
+class BindMacro(SyntaxNode):
     """``cel.bind(variable, value, body)``; the value is computed when it is first read."""
 
     variable: str
-    value: Expression
-    body: Expression
+    value: SyntaxNode
+    body: SyntaxNode
 
 
-def children(node: Expression) -> tuple[Expression, ...]:
+def children(node: SyntaxNode) -> tuple[SyntaxNode, ...]:
     """Return the nodes directly below, as the author wrote them."""
-    found: tuple[Expression, ...] = ()
+    found: tuple[SyntaxNode, ...] = ()
     match node:
         case Select():
             found = (node.operand,)
@@ -112,6 +112,6 @@ def children(node: Expression) -> tuple[Expression, ...]:
             found = tuple(part for key, value, _ in node.entries for part in (key, value))
         case Fold():
             found = (node.range, *node.parts)
-        case Bind():
+        case BindMacro():
             found = (node.value, node.body)
     return found

@@ -5,10 +5,15 @@ Type parameters are bound as expressions are checked. A failed attempt leaves no
 
 from collections.abc import Sequence
 
+from cpg_engine.cel.errors import NotSupportedError
 from cpg_engine.cel.signatures import BOOL, DYN, Type
 
 _NULLABLE = frozenset({"null", "optional", "object", "duration", "timestamp"})
 _WITH_PARAMETERS = frozenset({"list", "map", "optional", "type"})
+
+
+_MAX_STEPS = 100_000
+"""Steps for all types of an expression; a type that has itself twice inside would grow without bounds."""
 
 
 def is_dynamic(type_: Type) -> bool:
@@ -22,6 +27,12 @@ class Bindings:
     def __init__(self) -> None:
         self._bound: dict[Type, Type] = {}
         self._count = 0
+        self._steps = 0
+
+    def _step(self) -> None:
+        self._steps += 1
+        if self._steps > _MAX_STEPS:
+            raise NotSupportedError("an expression with types as complex as these is not supported")
 
     def fresh(self) -> Type:
         """Return a new type parameter."""
@@ -42,9 +53,10 @@ class Bindings:
 
     def substitute(self, type_: Type, *, is_final: bool = False) -> Type:
         """Replace bound parameters; finally, unbound ones are dyn."""
-        if type_ in self._bound:
-            return self.substitute(self._bound[type_], is_final=is_final)
+        self._step()
         if type_.kind == "parameter":
+            if type_ in self._bound:
+                return self.substitute(self._bound[type_], is_final=is_final)
             return DYN if is_final else type_
         if not type_.parameters:
             return type_
@@ -52,6 +64,7 @@ class Bindings:
         return Type(type_.kind, inner, type_.name)
 
     def _assign(self, type_: Type, target: Type) -> bool:
+        self._step()
         if target.kind == "parameter":
             is_valid, is_bound = self._bind(target, type_)
             if is_valid or is_bound:
@@ -86,6 +99,7 @@ class Bindings:
         return True, True
 
     def _occurs(self, parameter: Type, within: Type) -> bool:
+        self._step()
         if parameter == within:
             return True
         if within.kind == "parameter":

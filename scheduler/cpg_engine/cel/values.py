@@ -45,7 +45,7 @@ class TypeValue:
 
 
 @dataclass(frozen=True, slots=True)
-class Duration:
+class CelDuration:
     """A duration in nanoseconds."""
 
     nanos: int
@@ -138,7 +138,7 @@ _TYPE_NAMES: Final = {
     GrowingList: "list",
     CelMap: "map",
     Timestamp: "google.protobuf.Timestamp",
-    Duration: "google.protobuf.Duration",
+    CelDuration: "google.protobuf.Duration",
     Optional: "optional_type",
     TypeValue: "type",
     Quantity: "kubernetes.Quantity",

@@ -5,12 +5,17 @@ Left out are results that differ from run to run upstream, such as lists made fr
 
 import random
 import re
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
+
+GRAMMAR: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("cel_grammar.yaml").read_text(encoding="utf-8"))
 DRIVERS = ("gpu.example.com", "nic.example.com")
 DOMAINS = (*DRIVERS, "other.example.com")
-SCALARS = ("bool", "int", "uint", "double", "string", "bytes", "timestamp", "duration", "quantity", "semver")
 ELEMENTS = ("bool", "int", "uint", "double", "string", "bytes", "timestamp", "duration")
+SCALARS = (*ELEMENTS, "quantity", "semver")
 VALUES: dict[str, tuple[Any, ...]] = {
     "int": (0, 1, 2, 8, -3, 2**63 - 1, -(2**63)),
     "bool": (True, False),
@@ -28,364 +33,22 @@ NAMES = {
     "apis": "versions",
 }
 CAPACITIES = ("memory", "slots")
-AMOUNTS = (
-    "0",
-    "1",
-    "80Gi",
-    "1.5",
-    "500m",
-    "10",
-    "-2",
-    "1e3",
-    "9223372036854775807",
-    "12345678901234567890",
-    "1n",
-    "0.1Gi",
-)
-
-LITERALS = {
-    "bool": ("true", "false"),
-    "int": ("0", "1", "2", "-1", "3", "7", "0x1F", "9223372036854775807", "-9223372036854775808", "1000"),
-    "uint": ("0u", "1u", "2u", "18446744073709551615u", "0xFFu"),
-    "double": ("0.0", "1.0", "-2.5", "1e300", ".5", "1e-7", "3.0", "123456789.0", "9223372036854775808.0"),
-    "string": (
-        '""',
-        '"a"',
-        "'abcabc'",
-        '"Ünï😀"',
-        'r"\\d+"',
-        '"1.2.3"',
-        '"10Gi"',
-        '"true"',
-        '"-5"',
-        '"  a b "',
-        '"\\u00e9\\n"',
-        '"model"',
-        '"""x"y"""',
-        '"1h30m"',
-        '"2024-02-29T12:00:00.5Z"',
-        '"v1.02"',
-        '"A,b,,c"',
-        '"NaN"',
-        '"1e400"',
-    ),
-    "bytes": ('b""', 'b"abc"', "b'\\xff'", 'b"é"', 'br"\\x"'),
-    "timestamp": (
-        'timestamp("2024-02-29T23:59:59.123456789Z")',
-        'timestamp("1969-12-31T23:59:59-01:30")',
-        "timestamp(0)",
-        'timestamp("9999-12-31T23:59:59Z")',
-        'timestamp("0001-01-01T00:00:00Z")',
-        "timestamp(1700000000)",
-    ),
-    "duration": (
-        'duration("0s")',
-        'duration("1h30m5.25s")',
-        'duration("-1.5h")',
-        'duration("2562047h")',
-        'duration("100ms")',
-        'duration("1us1ns")',
-    ),
-    "quantity": tuple(f'quantity("{one}")' for one in AMOUNTS),
-    "semver": (
-        'semver("1.2.3")',
-        'semver("1.2.3-rc.1")',
-        'semver("v01.2", true)',
-        'semver("2.0.0+b")',
-        'semver("1.2")',
-    ),
+AMOUNTS = ("0", "1", "80Gi", "1.5", "500m", "10", "-2", "1e3", str(2**63 - 1), "12345678901234567890", "1n", "0.1Gi")
+CHOICES: dict[str, Sequence[str]] = {
+    "name": tuple(NAMES),
+    "key": ('"a"', '"b"', '"model"', '"z"', '"count"'),
+    "domain": [f'"{one}"' for one in (*DOMAINS, "absent")],
+    "index": ("0", "0", "1", "1", "2", "-1", "1u"),
+    "pattern": GRAMMAR["patterns"],
+    "typename": GRAMMAR["type_names"],
 }
-PATTERNS = (
-    '"^a"',
-    '"[0-9]+"',
-    '"b*"',
-    '""',
-    '"(a|b)+c"',
-    "r'\\b\\w+\\b'",
-    '"é|n"',
-    '"("',
-    '"a{2,3}"',
-    '"$"',
-    '"(?i)A"',
-)
-
-# What makes a value of a type; {x} is an expression of the type x, and T any element type.
-PRODUCTIONS: dict[str, tuple[str, ...]] = {
-    "bool": (
-        "{bool} && {bool}",
-        "{bool} || {bool}",
-        "!{bool}",
-        "{T} == {T}",
-        "{T} != {T}",
-        "{E} < {E}",
-        "{E} <= {E}",
-        "{E} > {E}",
-        "{E} >= {E}",
-        "{number} < {number}",
-        "{number} >= {number}",
-        "{T} in {list(T)}",
-        "{key} in {map(T)}",
-        "{string} in device.attributes",
-        "{key} in device.attributes[{domain}]",
-        "{domain} in device.attributes",
-        "{domain} in device.capacity",
-        "has(device.attributes[{domain}].{name})",
-        "has({map(T)}.a)",
-        "has(device.capacity[{domain}].memory)",
-        "{string}.startsWith({string})",
-        "{string}.endsWith({string})",
-        "{string}.contains({string})",
-        "{string}.matches({pattern})",
-        "matches({string}, {pattern})",
-        "bool({string})",
-        "isQuantity({string})",
-        "isSemver({string})",
-        "isSemver({string}, {bool})",
-        "{quantity}.isGreaterThan({quantity})",
-        "{quantity}.isLessThan({quantity})",
-        "{quantity}.isInteger()",
-        "{semver}.isGreaterThan({semver})",
-        "{semver}.isLessThan({semver})",
-        "{optional(T)}.hasValue()",
-        "{list(T)} == {list(T)}",
-        "{map(T)} == {map(T)}",
-        "{list(E)}.isSorted()",
-        "sets.contains({list(T)}, {list(T)})",
-        "sets.equivalent({list(T)}, {list(T)})",
-        "sets.intersects({list(T)}, {list(T)})",
-        "{list(T)}.includes({T})",
-        "{attribute}.includes({T})",
-        "type({T}) == type({T})",
-        "type({T}) == {typename}",
-        "device.allowMultipleAllocations",
-        "{attribute}",
-        "{list(list(T))} == {list(list(T))}",
-        "{optional(T)} == {optional(T)}",
-        "dyn({T}) == {E}",
-        "{attribute} == {T}",
-        "device.driver == {string}",
-        "{attribute} > {E}",
-        "{capacity}.compareTo({quantity}) >= 0",
-        "dyn({T}).isGreaterThan({quantity})",
-        "{attribute}.startsWith({string})",
-        "{E} == {attribute}",
-        "dyn({T}) != dyn({E})",
-        "[dyn({T})] == [dyn({E})]",
-        "{map(list(T))} == {map(list(T))}",
-    ),
-    "int": (
-        "{int} + {int}",
-        "{int} - {int}",
-        "{int} * {int}",
-        "{int} / {int}",
-        "{int} % {int}",
-        "-{int}",
-        "size({string})",
-        "{string}.size()",
-        "size({list(T)})",
-        "{map(T)}.size()",
-        "size({bytes})",
-        "int({string})",
-        "int({double})",
-        "int({uint})",
-        "int({timestamp})",
-        "int({duration})",
-        "{string}.indexOf({string})",
-        "{string}.indexOf({string}, {int})",
-        "{string}.lastIndexOf({string})",
-        "{string}.lastIndexOf({string}, {int})",
-        "{list(T)}.indexOf({T})",
-        "{list(T)}.lastIndexOf({T})",
-        "{quantity}.compareTo({quantity})",
-        "sign({quantity})",
-        "{quantity}.asInteger()",
-        "{semver}.compareTo({semver})",
-        "{semver}.major()",
-        "{semver}.minor()",
-        "{semver}.patch()",
-        "{timestamp}.getFullYear()",
-        "{timestamp}.getMonth()",
-        "{timestamp}.getDayOfYear()",
-        "{timestamp}.getDayOfMonth()",
-        "{timestamp}.getDate()",
-        "{timestamp}.getDayOfWeek()",
-        "{timestamp}.getHours()",
-        '{timestamp}.getHours("+05:30")',
-        '{timestamp}.getMinutes("-02:15")',
-        "{timestamp}.getMilliseconds()",
-        "{duration}.getHours()",
-        "{duration}.getMinutes()",
-        "{duration}.getSeconds()",
-        "{duration}.getMilliseconds()",
-        "{list(int)}.sum()",
-        "{attribute}",
-        "size({attribute})",
-        "size(device.attributes[{domain}])",
-        '{timestamp}.getSeconds("UTC")',
-        "int({int})",
-        "dyn({string}).indexOf({string})",
-    ),
-    "uint": (
-        "{uint} + {uint}",
-        "{uint} - {uint}",
-        "{uint} * {uint}",
-        "{uint} / {uint}",
-        "{uint} % {uint}",
-        "uint({string})",
-        "uint({double})",
-        "uint({int})",
-        "{list(uint)}.sum()",
-    ),
-    "double": (
-        "{double} + {double}",
-        "{double} - {double}",
-        "{double} * {double}",
-        "{double} / {double}",
-        "-{double}",
-        "double({string})",
-        "double({int})",
-        "double({uint})",
-        "{quantity}.asApproximateFloat()",
-        "{list(double)}.sum()",
-    ),
-    "string": (
-        "{string} + {string}",
-        "string({int})",
-        "string({uint})",
-        "string({double})",
-        "string({bool})",
-        "string({bytes})",
-        "string({timestamp})",
-        "string({duration})",
-        "{string}.charAt({int})",
-        "{string}.lowerAscii()",
-        "{string}.upperAscii()",
-        "{string}.replace({string}, {string})",
-        "{string}.replace({string}, {string}, {int})",
-        "{string}.substring({int})",
-        "{string}.substring({int}, {int})",
-        "{string}.trim()",
-        "strings.quote({string})",
-        "{list(string)}.join()",
-        "{list(string)}.join({string})",
-        "{string}.find({pattern})",
-        "{attribute}",
-        "device.driver",
-        "string({attribute})",
-        "{attribute}.lowerAscii()",
-        "{attribute} + {string}",
-    ),
-    "bytes": ("{bytes} + {bytes}", "bytes({string})"),
-    "timestamp": (
-        "{timestamp} + {duration}",
-        "{duration} + {timestamp}",
-        "{timestamp} - {duration}",
-        "timestamp({int})",
-        "timestamp({string})",
-    ),
-    "duration": (
-        "{duration} + {duration}",
-        "{duration} - {duration}",
-        "{timestamp} - {timestamp}",
-        "duration({string})",
-        "{list(duration)}.sum()",
-    ),
-    "quantity": (
-        "{capacity}",
-        "{capacity}",
-        "quantity({string})",
-        "{quantity}.add({quantity})",
-        "{quantity}.add({int})",
-        "{quantity}.sub({quantity})",
-        "{quantity}.sub({int})",
-    ),
-    "semver": ("{attribute}", "semver({string})", "semver({string}, {bool})"),
-}
-ANY = (
-    "({bool} ? {T} : {T})",
-    "{list(T)}[{index}]",
-    "{map(T)}[{key}]",
-    "{map(T)}.a",
-    "{optional(T)}.value()",
-    "{optional(T)}.orValue({T})",
-    "{attribute}",
-    "dyn({T})",
-    "[{T}, {T}][{index}]",
-    "{list(T)}.first().orValue({T})",
-)
-LISTS = (
-    "[{T}, {T}]",
-    "[{T}]",
-    "[]",
-    "[{T}, {T}, {T}]",
-    "{list(T)} + {list(T)}",
-    "{list(T)}.reverse()",
-    "{list(T)}.distinct()",
-    "{list(T)}.slice({index}, {int})",
-    "{list(list(T))}.flatten()",
-    "[?{optional(T)}, {T}]",
-    "{list(T)}[?{index}].orValue({T})",
-    "optional.unwrap([{optional(T)}, {optional(T)}])",
-    "[{optional(T)}].unwrapOpt()",
-    "({bool} ? {list(T)} : {list(T)})",
-)
-OPTIONALS = (
-    "optional.of({T})",
-    "optional.none()",
-    "optional.ofNonZeroValue({T})",
-    "{list(T)}[?{index}]",
-    "{map(T)}[?{key}]",
-    "{map(T)}.?a",
-    "{optional(T)}.or({optional(T)})",
-    "{list(T)}.first()",
-    "{list(T)}.last()",
-    "{optional(map(T))}.a",
-    "{optional(list(T))}[{index}]",
-    "{optional(map(T))}[?{key}]",
-    "device.attributes[{domain}].?{name}",
-    "device.attributes[?{domain}].?{name}",
-    "device.attributes[{domain}][?{key}]",
-    "device.?attributes[{domain}].{name}",
-)
-MAPS = ('{{"a": {T}, "b": {T}}}', '{{"a": {T}}}', "{{}}", '{{?"a": {optional(T)}, "c": {T}}}', '{{"a": {T}, "a": {T}}}')
-NOISE = (
-    "(",
-    ")",
-    "[",
-    "]",
-    "{",
-    "}",
-    ".",
-    ",",
-    "?",
-    ":",
-    "&&",
-    "||",
-    "==",
-    "!",
-    "-",
-    "+",
-    "in",
-    "null",
-    "1",
-    "2u",
-    '"x"',
-    "device",
-    "true",
-    "1.5",
-    "x",
-    "dyn",
-    "/",
-    "<",
-    "if",
-    "b'a'",
-    ".?",
-    "[?",
-    "// c\n",
-    "\n",
-    "'",
-    "has",
-    "__result__",
+"""Holes that get one of a few texts."""
+RANGES = (
+    'device.attributes["{}"]',
+    'device.capacity["{}"]',
+    "device.attributes",
+    'device.attributes["{}"].modes',
+    'device.attributes["{}"].lanes',
 )
 
 
@@ -417,7 +80,7 @@ class Generator:
         """Replace, remove or insert a token."""
         tokens = re.findall(r"\w+|\"[^\"]*\"|'[^']*'|\s+|.", text, re.DOTALL)
         place = self._random.randrange(len(tokens))
-        insertion = self._random.choice((*NOISE, ""))
+        insertion = self._random.choice((*GRAMMAR["noise"], ""))
         tokens[place : place + self._random.randrange(2)] = [insertion]
         return "".join(tokens)
 
@@ -471,7 +134,7 @@ class Generator:
     def _leaf(self, kind: str) -> str:
         inner = self._inner(kind)
         if inner is None:
-            return self._random.choice(LITERALS[kind])
+            return str(self._random.choice(GRAMMAR["literals"][kind]))
         leaf = self._leaf(inner)
         if kind.startswith("list"):
             return self._random.choice(("[]", f"[{leaf}]", f"[{leaf}, {self._leaf(inner)}]"))
@@ -497,58 +160,28 @@ class Generator:
         return f"({text})" if re.search(r" (\S{1,2}|in) |^[-!]", text) else text
 
     def _special(self, name: str) -> str | None:
+        """Return what a hole with a name of its own gets."""
         choose = self._random.choice
         match name:
-            case "name":
-                return choose(list(NAMES))
-            case "key":
-                return choose(('"a"', '"b"', '"model"', '"z"', '"count"'))
-            case "domain":
-                return choose([f'"{one}"' for one in (*DOMAINS, "absent")])
-            case "index":
-                return (
-                    choose(("0", "1", "2", "-1", "0u", "1.0"))[:1]
-                    if self._random.random() < 0.9
-                    else choose(("-1", "1u"))
-                )
-            case "pattern":
-                return choose(PATTERNS) if self._random.random() < 0.9 else self._leaf("string")
             case "attribute":
-                access = choose((".{}", '["{}"]'))
-                return f'device.attributes["{choose(DOMAINS)}"]' + access.format(choose(list(NAMES)))
+                access = choose((".{}", '["{}"]')).format(choose(list(NAMES)))
+                found = f'device.attributes["{choose(DOMAINS)}"]{access}'
             case "capacity":
-                return f'device.capacity["{choose(DOMAINS)}"].{choose(CAPACITIES)}'
-            case "typename":
-                return choose(
-                    (
-                        "int",
-                        "string",
-                        "bool",
-                        "list",
-                        "map",
-                        "type",
-                        "null_type",
-                        "google.protobuf.Duration",
-                        "google.protobuf.Timestamp",
-                        "optional_type",
-                        "uint",
-                        "bytes",
-                        "double",
-                    )
-                )
+                found = f'device.capacity["{choose(DOMAINS)}"].{choose(CAPACITIES)}'
             case "number":
-                return f"({self._expression(choose(('int', 'uint', 'double')), 1)})"
+                found = f"({self._expression(choose(('int', 'uint', 'double')), 1)})"
             case _:
-                return None
+                return choose(CHOICES[name]) if name in CHOICES else None
+        return found
 
     def _scalar(self, kind: str, depth: int) -> str:
         roll = self._random.random()
         if kind == "bool" and roll < 0.22:
             return self._quantifier(depth)
         if roll > 0.9:
-            return self._fill(self._random.choice(ANY), kind, depth)
+            return self._fill(self._random.choice(GRAMMAR["any"]), kind, depth)
         element = self._random.choice(SCALARS) if kind in {"bool", "int"} else kind
-        return self._fill(self._random.choice(PRODUCTIONS[kind]), element, depth)
+        return self._fill(self._random.choice(GRAMMAR["productions"][kind]), element, depth)
 
     def _variable(self) -> str:
         return self._random.choice("xyzuvw") + self._random.choice(("", "1", "_"))
@@ -575,46 +208,26 @@ class Generator:
         macro = self._random.choice(("all", "exists", "exists_one", "existsOne"))
         one, other = self._random.sample(("x", "y", "z", "v"), 2)
         element = self._random.choice(SCALARS)
-        roll = self._random.random()
-        if roll < 0.45:
-            range_, variables = self._part(f"list({element})", depth - 1), {one: element}
-            if self._random.random() < 0.4:
-                variables = {other: "int", one: element}
-        elif roll < 0.7:
-            range_, variables = self._part(f"map({element})", depth - 1), {other: "string"}
-            if self._random.random() < 0.6:
-                variables[one] = element
-        else:
-            domain = self._random.choice(DOMAINS)
-            range_ = self._random.choice(
-                (
-                    f'device.attributes["{domain}"]',
-                    f'device.capacity["{domain}"]',
-                    "device.attributes",
-                    f'device.attributes["{domain}"].modes',
-                    f'device.attributes["{domain}"].lanes',
-                )
-            )
-            variables = {one: "string"} if self._random.random() < 0.6 else {one: "string", other: element}
+        is_double = self._random.random() < 0.5
+        match self._random.choice("lllmmd"):
+            case "l":
+                range_ = self._part(f"list({element})", depth - 1)
+                variables = {other: "int", one: element} if is_double else {one: element}
+            case "m":
+                range_ = self._part(f"map({element})", depth - 1)
+                variables = {other: "string", one: element} if is_double else {other: "string"}
+            case _:
+                domain = self._random.choice(DOMAINS)
+                range_ = self._random.choice(RANGES).format(domain)
+                variables = {one: "string", other: element} if is_double else {one: "string"}
         return f"{range_}.{macro}({', '.join(variables)}, {self._with(variables, 'bool', depth - 1)})"
 
     def _list(self, inner: str, depth: int) -> str:
-        roll = self._random.random()
-        if roll < 0.3:
+        if self._random.random() < 0.3:
             return self._list_macro(inner, depth)
-        special = {
-            "string": (
-                "{string}.split({string})",
-                "{string}.split({string}, {int})",
-                "{string}.findAll({pattern})",
-                "{string}.findAll({pattern}, {int})",
-                "{attribute}",
-            ),
-            "int": ("lists.range({index})", "{attribute}"),
-        }.get(inner, ())
-        if inner in ELEMENTS:
-            special += ("{list(T)}.sort()", "[{T}, {T}].sort()")
-        templates = (*LISTS, *special, *special)
+        special: Sequence[str] = GRAMMAR["lists_of"].get(inner, ())
+        sorted_ones = ("{list(T)}.sort()", "[{T}, {T}].sort()") if inner in ELEMENTS else ()
+        templates = (*GRAMMAR["lists"], *(*special, *sorted_ones) * 2)
         return self._fill(self._random.choice(templates), inner, depth)
 
     def _list_macro(self, inner: str, depth: int) -> str:
@@ -653,7 +266,7 @@ class Generator:
                 return f"{range_}.transformMap({one}, {other}, {condition}{value})"
             entries = f'{{{one} + "1": {value}}}'
             return f"{range_}.transformMapEntry({one}, {other}, {condition}{entries})"
-        return self._fill(self._random.choice(MAPS), inner, depth)
+        return self._fill(self._random.choice(GRAMMAR["maps"]), inner, depth)
 
     def _optional(self, inner: str, depth: int) -> str:
-        return self._fill(self._random.choice(OPTIONALS), inner, depth)
+        return self._fill(self._random.choice(GRAMMAR["optionals"]), inner, depth)

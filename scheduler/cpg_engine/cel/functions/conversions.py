@@ -16,7 +16,7 @@ from cpg_engine.cel.functions.times import (
     parse_timestamp,
     to_seconds,
 )
-from cpg_engine.cel.values import UINT_MAX, Duration, TypeValue, Uint, type_name
+from cpg_engine.cel.values import UINT_MAX, CelDuration, TypeValue, Uint, type_name
 
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
@@ -103,7 +103,7 @@ def _plain(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def text_of_duration(value: Duration) -> str:
+def text_of_duration(value: CelDuration) -> str:
     """Write a duration in seconds."""
     seconds = to_seconds(value)
     return ("-" if seconds < 0 else "") + _plain(abs(seconds)) + "s"

@@ -12,8 +12,8 @@ from cpg_engine.cel.values import (
     INT_MAX,
     INT_MIN,
     UINT_MAX,
+    CelDuration,
     CelMap,
-    Duration,
     GrowingList,
     JoinedList,
     Meter,
@@ -107,22 +107,22 @@ def _add(left: object, right: object) -> object:
             return operator_add(left, right)
         case list(), list():
             return _join(left, right)
-        case Duration(), Duration():
+        case CelDuration(), CelDuration():
             return checked_duration(left.nanos + right.nanos)
-        case Timestamp(), Duration():
+        case Timestamp(), CelDuration():
             return add_to_timestamp(left, right.nanos)
-        case Duration(), Timestamp():
+        case CelDuration(), Timestamp():
             return add_to_timestamp(right, left.nanos)
     raise no_overload("+", left, right)
 
 
 def _subtract(left: object, right: object) -> object:
     match left, right:
-        case Duration(), Duration():
+        case CelDuration(), CelDuration():
             return checked_duration(left.nanos - right.nanos)
         case Timestamp(), Timestamp():
             return checked_duration(left.nanos - right.nanos)
-        case Timestamp(), Duration():
+        case Timestamp(), CelDuration():
             return add_to_timestamp(left, checked_duration(-right.nanos).nanos)
     raise no_overload("-", left, right)
 
@@ -141,7 +141,7 @@ def negate(value: object) -> object:
         return checked_int(-value)
     if isinstance(value, float):
         return -value
-    if isinstance(value, Duration):
+    if isinstance(value, CelDuration):
         return checked_duration(-value.nanos)
     raise no_overload("-", value)
 

@@ -3,7 +3,7 @@
 from cpg_engine.cel.errors import EvaluationError
 from cpg_engine.cel.quantities import Quantity
 from cpg_engine.cel.semver import Semver
-from cpg_engine.cel.values import MISSING, CelMap, Duration, Optional, Timestamp, TypeValue
+from cpg_engine.cel.values import MISSING, CelDuration, CelMap, Optional, Timestamp, TypeValue
 
 _YEAR_ONE = -62135596800 * 10**9
 
@@ -13,7 +13,7 @@ def of_non_zero(value: object) -> Optional:
     match value:
         case CelMap():
             is_zero = not value.entries
-        case Duration():
+        case CelDuration():
             is_zero = not value.nanos
         case Timestamp():
             is_zero = value.nanos == _YEAR_ONE

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from cpg_engine.cel.errors import EvaluationError, NotSupportedError
-from cpg_engine.cel.values import INT_MAX, INT_MIN, Duration, Timestamp
+from cpg_engine.cel.values import INT_MAX, INT_MIN, CelDuration, Timestamp
 
 _SECOND: Final = 10**9
 _MIN_SECONDS: Final = -62135596800
@@ -30,10 +30,10 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_LENGTH: Final = 255
 
 
-def checked_duration(nanos: int) -> Duration:
+def checked_duration(nanos: int) -> CelDuration:
     """Return the duration; raise an error if its nanoseconds do not fit 64 bits."""
     if INT_MIN <= nanos <= INT_MAX:
-        return Duration(nanos)
+        return CelDuration(nanos)
     raise EvaluationError("duration overflow")
 
 
@@ -49,11 +49,11 @@ def add_to_timestamp(start: Timestamp, nanos: int) -> Timestamp:
     return checked_timestamp(start.nanos + nanos, start.offset)
 
 
-def parse_duration(text: str) -> Duration:
+def parse_duration(text: str) -> CelDuration:
     """Read a duration such as ``1h30m`` or ``-1.5s``."""
     digits = text[1:] if text[:1] in {"-", "+"} else text
     if digits == "0":
-        return Duration(0)
+        return CelDuration(0)
     total, position = 0, 0
     while position < len(digits):
         match = _PART.match(digits, position)
@@ -131,16 +131,16 @@ def get_milliseconds(value: Timestamp, zone: str = "") -> int:
     return value.nanos % _SECOND // 10**6
 
 
-def whole(unit: int) -> Callable[[Duration], int]:
+def whole(unit: int) -> Callable[[CelDuration], int]:
     """Return a function that counts whole units of a duration, rounded toward zero."""
 
-    def count(value: Duration) -> int:
+    def count(value: CelDuration) -> int:
         return abs(value.nanos) // unit * (-1 if value.nanos < 0 else 1)
 
     return count
 
 
-def to_seconds(value: Duration) -> float:
+def to_seconds(value: CelDuration) -> float:
     """Return the duration in seconds, as Go divides it."""
     seconds, rest = divmod(abs(value.nanos), _SECOND)
     return (seconds + rest / 1e9) * (-1 if value.nanos < 0 else 1)
