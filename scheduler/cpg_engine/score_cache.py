@@ -10,7 +10,7 @@ from collections import OrderedDict
 import numpy as np
 
 from cpg_engine.cluster.axes import Flags, Rows, Scores
-from cpg_engine.cluster.device_fit import DeviceRoom
+from cpg_engine.cluster.device_room import DeviceRoom
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.pod_classes import PodClass
 from cpg_engine.filters import node_resources

@@ -14,7 +14,7 @@ import numpy as np
 from cpg_api.core.pod import Pod
 from cpg_engine.cluster.axes import UNOFFERED, Amounts, ResourceAxis, moved_columns
 from cpg_engine.cluster.device_needs import PodDevices
-from cpg_engine.cluster.pod_classes import PodClass, make_class
+from cpg_engine.cluster.pod_classes import PodClass, make_class, signature
 from cpg_engine.cluster.pod_relations import asked_labels
 
 MAX_STALE_VECTORS = 64
@@ -35,11 +35,16 @@ class ClassRegistry:
         """Return how many classes there are."""
         return len(self.by_signature)
 
-    def make(self, signature: bytes, pod: Pod, asked_labels: AbstractSet[str], devices: PodDevices | None) -> PodClass:
+    def of(self, pod: Pod, asked_labels: AbstractSet[str], devices: PodDevices | None) -> PodClass:
+        """Return the class of a pod; make it if there is none."""
+        key = signature(pod, asked_labels, devices)
+        return self.by_signature.get(key) or self.make(key, pod, asked_labels, devices)
+
+    def make(self, key: bytes, pod: Pod, asked_labels: AbstractSet[str], devices: PodDevices | None) -> PodClass:
         """Make the class of a pod."""
         if len(self.vectors) > 2 * len(self.by_signature) + MAX_STALE_VECTORS:
             self.vectors = {found.index: self.vectors[found.index] for found in self.by_signature.values()}
-        made = self.by_signature[signature] = make_class(self._made, pod, asked_labels, devices)
+        made = self.by_signature[key] = make_class(self._made, pod, asked_labels, devices)
         self.vectors[self._made] = self.axis.vector(made.requests)
         self._made += 1
         return made

@@ -5,11 +5,10 @@ spec, as upstream does for single pods. A claim that several pods use is allocat
 go where its devices can be used. What a decision has allocated is assumed until the API shows it.
 """
 
-from collections import Counter, defaultdict, deque
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
-from msgspec import Struct
 from msgspec.structs import replace
 
 from cpg_api.core.affinity import NodeSelector
@@ -17,9 +16,10 @@ from cpg_api.core.devices import MAX_RESERVED_FOR, AllocationResult, ResourceCla
 from cpg_api.selectors import NodeMatcher
 from cpg_engine.cluster.axes import Flags, Rows
 from cpg_engine.cluster.device_claims import DeviceClaims
-from cpg_engine.cluster.device_fit import Changes, DeviceRoom, SearchEffort, Solution
 from cpg_engine.cluster.device_needs import ClaimNeed, PodDevices
-from cpg_engine.cluster.device_nominations import Codes, NominatedDevices
+from cpg_engine.cluster.device_reservations import DeviceReservation, DeviceReservations
+from cpg_engine.cluster.device_room import Changes, DeviceRoom
+from cpg_engine.cluster.device_rooms import DeviceRooms, codes_of
 from cpg_engine.cluster.device_stock import DeviceStock
 from cpg_engine.cluster.node_selection import term_holds
 from cpg_engine.cluster.nodes import NodeColumns
@@ -27,32 +27,9 @@ from cpg_engine.cluster.pod_classes import PlacedPod, PodClass
 from cpg_engine.decisions import DeviceAllocation
 from cpg_engine.devices.catalog import DeviceCatalog
 from cpg_engine.devices.results import allocation_results
-from cpg_engine.devices.shapes import DeviceRequestError, DeviceShape, compile_shape
-from cpg_engine.devices.values import PoolState
 
-NOTHING = Solution(picks=None)
-"""The solution where nothing has to be allocated."""
-GONE = "a ResourceClaim is gone"
-MAX_CACHED_SHAPES = 1_000
-MAX_CACHED_ROOMS = 64
-"""Shapes whose room is kept; each takes some hundred bytes for every node."""
 MAX_CACHED_SELECTORS = 10_000
 """Node selectors of allocations that are kept."""
-
-
-class Reservation(Struct, frozen=True):
-    """Devices that are reserved for one pod of a class at a row, for claims with these codes.
-
-    ``used`` are the claims of the pod that other pods may use, ``shared`` those of them that are allocated with it.
-    """
-
-    number: int
-    pod_class: int
-    row: int
-    codes: Codes
-    solution: Solution
-    shared: tuple[str, ...] = ()
-    used: tuple[str, ...] = ()
 
 
 class DeviceAllocator:
@@ -65,17 +42,11 @@ class DeviceAllocator:
         self.catalog = catalog
         self.stock = stock
         self.claims = DeviceClaims(catalog, stock)
+        self.rooms = DeviceRooms(catalog, stock, changes)
+        self._reservations = DeviceReservations(self.rooms, stock)
         self._cluster = cluster
-        self._changes = changes
-        self._shapes: dict[Codes, DeviceShape | str] = {}
-        self._rooms: dict[Codes, DeviceRoom] = {}
         self._reaches: dict[NodeSelector, Flags] = {}
         self._seen = (-1, -1)
-        self._numbers = 0
-        self._reserved: dict[tuple[int, int], dict[int, Reservation]] = defaultdict(dict)
-        self._uses: Counter[str] = Counter()
-        self.nominated = NominatedDevices()
-        self.effort = SearchEffort()
 
     # Between cycles.
 
@@ -93,8 +64,7 @@ class DeviceAllocator:
         now = (self.catalog.class_version, self._cluster.labels_version)
         if self._seen != now:
             if self._seen[0] != now[0]:
-                self._shapes.clear()
-                self._rooms.clear()
+                self.rooms.clear()
             self._reaches.clear()
             self._seen = now
 
@@ -108,10 +78,7 @@ class DeviceAllocator:
     def problem(self, devices: PodDevices) -> str:
         """Return why pods have to wait or can never be given devices, whatever is free; empty if nothing is wrong."""
         self.refresh()
-        if devices.problem:
-            return devices.problem
-        shape = self._shape(self._codes(self._open(devices)))
-        return shape if isinstance(shape, str) else ""
+        return devices.problem or self.rooms.problem(self._open(devices))
 
     def is_columnar(self, devices: PodDevices) -> bool:
         """Return whether how many pods fit at a node depends on what is taken there, and on nothing else."""
@@ -121,12 +88,9 @@ class DeviceAllocator:
         return room is not None and not room.is_coupled()
 
     def room(self, devices: PodDevices) -> DeviceRoom | None:
-        """Return the nodes as pods see them that need devices for the claims that have none yet.
-
-        Without such claims, and for requests that make no sense, there is None.
-        """
+        """Return the nodes as pods see them that need devices for the claims that have none yet."""
         self.refresh()
-        return self._room(self._codes(self._open(devices)))
+        return self.rooms.of(self._open(devices))
 
     def reachable(self, devices: PodDevices) -> Flags | None:
         """Return the rows where all claims that have devices can be used; None where there are no such claims."""
@@ -156,160 +120,86 @@ class DeviceAllocator:
         """Return whether every claim can be reserved for one more pod."""
         return all(
             self.claims.is_reserved_for_group(need.claim)
-            or self.claims.consumers(need.claim) + self._uses[need.claim] < MAX_RESERVED_FOR
+            or self.claims.consumers(need.claim) + self._reservations.uses[need.claim] < MAX_RESERVED_FOR
             for need in devices.needs
             if need.claim is not None
         )
 
     # Within a cycle: simulation.
 
-    def reserve(self, pod_class: PodClass, rows: Rows) -> tuple[Reservation, ...]:
+    def reserve(self, pod_class: PodClass, rows: Rows) -> tuple[DeviceReservation, ...]:
         """Reserve devices for one pod at each row."""
         devices = pod_class.devices
         if devices is None:
             return ()
         return tuple(self._reserve(pod_class, devices, row) for row in rows.tolist())
 
-    def unreserve(self, reserved: tuple[Reservation, ...]) -> None:
+    def unreserve(self, reserved: tuple[DeviceReservation, ...]) -> None:
         """Undo what one call of ``reserve`` has returned, the last first."""
         for found in reversed(reserved):
-            self.stock.release(found.number)
-            del self._reserved[found.pod_class, found.row][found.number]
-            self._uses.subtract(found.used)
+            self._reservations.remove(found)
             for key in found.shared:
                 del self.claims.simulated[key]
 
     def allocations(self, placed: Sequence[PlacedPod]) -> Iterator[tuple[DeviceAllocation, ...]]:
         """Yield the allocations of each pod, while the ledger holds the placement of all of them."""
-        left = {place: deque(found.values()) for place, found in self._reserved.items()}
+        left: dict[tuple[int, int], deque[DeviceReservation]] = {}
         for pod in placed:
             devices = pod.pod_class.devices
             if devices is None:
                 yield ()
-            else:
-                reservation = left[pod.pod_class.index, pod.row].popleft()
-                yield tuple(self._allocations(pod, devices, reservation))
+                continue
+            place = (pod.pod_class.index, pod.row)
+            if place not in left:
+                left[place] = deque(self._reservations.place(place))
+            yield tuple(self._allocations(pod, devices, left[place].popleft()))
 
     def could_stay(self, row: int) -> bool:
         """Return whether all pods that are placed at a row can have devices there as it is now; if so, they get those.
 
         Devices of claims that several pods use stay what they are.
         """
-        placed = [found for (_, at), some in self._reserved.items() if at == row for found in some.values()]
-        before = {found.number: self.stock.held_by(found.number) for found in placed}
-        movable = sorted((found for found in placed if not found.shared), key=lambda found: found.number)
-        for found in movable:
-            self.stock.release(found.number)
-        if all(self._choose_again(found) for found in movable) and not self.stock.is_overcommitted(row):
-            return True
-        for found in movable:
-            self.stock.release(found.number)
-            self.stock.hold(found.number, before[found.number])
-            self._reserved[found.pod_class, row][found.number] = found
-        return False
+        return self._reservations.choose_again(row)
 
     # Inside.
-
-    def _states_at(self, row: int) -> tuple[PoolState, ...]:
-        """Return what is taken of the pools of a node, by nominated pods too."""
-        states = self.stock.states(row)
-        for codes in self.nominated.at(row):
-            room = self._room(codes)
-            if room is not None:
-                states = room.states_after(row, states)
-        return states
 
     def _open(self, devices: PodDevices) -> list[ClaimNeed]:
         """Return the needs for which nothing is allocated yet."""
         return [need for need in devices.needs if need.claim is None or self.claims.result_of(need.claim) is None]
 
-    @staticmethod
-    def _codes(needs: Iterable[ClaimNeed]) -> Codes:
-        return tuple(need.spec for need in needs)
-
-    def _shape(self, codes: Codes) -> DeviceShape | str:
-        """Return the shape of the claims with these codes, or why there is none."""
-        found = self._shapes.get(codes)
-        if found is None:
-            if any(code not in self.catalog.specs for code in codes):
-                return GONE
-            if len(self._shapes) >= MAX_CACHED_SHAPES:
-                self._shapes.clear()
-            found = self._shapes[codes] = self._compile(codes)
-        return found
-
-    def _compile(self, codes: Codes) -> DeviceShape | str:
-        try:
-            return compile_shape([self.catalog.specs[code] for code in codes], self.catalog.classes)
-        except DeviceRequestError as error:
-            return str(error)
-
-    def _room(self, codes: Codes) -> DeviceRoom | None:
-        if not codes:
-            return None
-        found = self._rooms.get(codes)
-        if found is None:
-            shape = self._shape(codes)
-            if isinstance(shape, str):
-                return None
-            if len(self._rooms) >= MAX_CACHED_ROOMS:
-                self._rooms.clear()
-            found = self._rooms[codes] = DeviceRoom(shape, self.stock, self._changes, self._states_at, self.effort)
-        return found
-
-    def _reserve(self, pod_class: PodClass, devices: PodDevices, row: int) -> Reservation:
+    def _reserve(self, pod_class: PodClass, devices: PodDevices, row: int) -> DeviceReservation:
         needs = self._open(devices)
-        codes = self._codes(needs)
-        room = self._room(codes)
-        solution = NOTHING if room is None else room.solve(row)
-        self._numbers += 1
         used = tuple(need.claim for need in devices.needs if need.claim is not None)
-        found = Reservation(self._numbers, pod_class.index, row, codes, solution, used=used)
-        self._uses.update(used)
-        if room is not None and solution.picks is not None:
-            self.stock.hold(found.number, room.taken(row, solution.picks))
-            if used:
-                results = self._results(found, [self._claim(need) for need in needs])
-                shared = {need.claim: one for need, one in zip(needs, results, strict=True) if need.claim is not None}
-                self.claims.simulated.update(shared)
-                found = replace(found, shared=tuple(shared))
-        self._reserved[pod_class.index, row][found.number] = found
+        found = self._reservations.add(pod_class.index, row, codes_of(needs), used)
+        if used and found.picks is not None:
+            results = self._results(found, [self._claim(need) for need in needs])
+            shared = {need.claim: one for need, one in zip(needs, results, strict=True) if need.claim is not None}
+            self.claims.simulated.update(shared)
+            found = replace(found, shared=tuple(shared))
+            self._reservations.replace(found)
         return found
 
     def _claim(self, need: ClaimNeed) -> ResourceClaim:
         """Return the claim of a need; a private claim is not known here, and its name does not matter."""
-        return (
-            ResourceClaim(spec=self.catalog.specs[need.spec]) if need.claim is None else self.catalog.claims[need.claim]
-        )
+        if need.claim is None:
+            return ResourceClaim(spec=self.catalog.specs[need.spec])
+        return self.catalog.claims[need.claim]
 
-    def _choose_again(self, found: Reservation) -> bool:
-        """Reserve devices for a pod whose reservation was released; return whether there were any."""
-        room = self._room(found.codes)
-        if room is None or found.solution.picks is None:
-            return True
-        solution = room.solve(found.row)
-        if solution.picks is None:
-            return False
-        found = replace(found, solution=solution)
-        self.stock.hold(found.number, room.taken(found.row, solution.picks))
-        self._reserved[found.pod_class, found.row][found.number] = found
-        return True
-
-    def _results(self, found: Reservation, claims: Sequence[ResourceClaim]) -> tuple[AllocationResult, ...]:
+    def _results(self, found: DeviceReservation, claims: Sequence[ResourceClaim]) -> tuple[AllocationResult, ...]:
         """Return what each of the claims of a reservation gets."""
-        room = self._room(found.codes)
-        if room is None or found.solution.picks is None:
+        room = self.rooms.of_codes(found.codes)
+        if room is None or found.picks is None:
             return ()
         return allocation_results(
             claims,
             room.shape,
             room.targets(found.row),
-            found.solution.picks,
+            found.picks,
             node_name=self._cluster.name(found.row),
             classes=self.catalog.classes,
         )
 
-    def _allocations(self, pod: PlacedPod, devices: PodDevices, found: Reservation) -> Iterator[DeviceAllocation]:
+    def _allocations(self, pod: PlacedPod, devices: PodDevices, found: DeviceReservation) -> Iterator[DeviceAllocation]:
         """Yield the allocation of each claim of a pod."""
         named = tuple(zip(devices.needs, pod.claims, strict=True))
         opened = [key for need, key in named if need.claim is None or key in found.shared]

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
 from cpg_api.problems import Problem
-from cpg_api.selectors import Labels
 from cpg_engine.cluster.allocator import Allocators, Reserved
 from cpg_engine.cluster.attachments import Attachments
 from cpg_engine.cluster.axes import Amounts, Rows, moved_columns
@@ -141,14 +140,16 @@ class Ledger:
         self.allocatable[row] = self.used[row] = 0
         self.scored[row] = 0
         self.node_problems.pop(name, None)
-        for tally in (*self.tallies, self.attachments, self.device_allocator.nominated):
+        for tally in (*self.tallies, self.attachments, self.device_allocator.rooms.nominated):
             tally.forget(row)
         self.version += 1
         self.changed_at[row] = self.node_version = self.version
 
     def put_pod(self, pod: Pod, node_name: str) -> None:
         """Count a pod at a node, in place of its last state; raise ``RequestError`` if its requests are no amounts."""
-        pod_class = self._class_for(pod, self._devices_of(pod) if is_nominated(pod) else None)
+        pod_class = self._class_for(
+            pod, pod_devices(pod, pod.metadata.uid.removeprefix(NOMINATED), self.devices) if is_nominated(pod) else None
+        )
         if pod.spec.resource_claims and not pod_class.nominated:
             self.device_allocator.claims.put_user(pod.metadata.uid, claim_keys(pod))
         known = self._held.get(pod.metadata.uid)
@@ -182,34 +183,20 @@ class Ledger:
         self._held.update(found)
         return list(found.values())
 
-    def put_namespace(self, name: str, labels: Labels | None) -> None:
-        """Set the labels of a namespace, which affinity terms select by; None where the namespace is gone."""
-        self.pod_index.put_namespace(name, labels)
-
     def class_of(self, pod: Pod) -> PodClass:
         """Return the class of a pod that waits, made for the first of its kind and kept while anything holds it.
 
         Selectors of a new class may ask for labels that no class before it has asked for. Then the classes of held pods
         are split by these labels, and classes returned earlier for pending pods may be out of date.
         """
-        return self._class_for(pod, self._devices_of(pod))
-
-    def _devices_of(self, pod: Pod) -> PodDevices | None:
-        return pod_devices(pod, pod.metadata.uid.removeprefix(NOMINATED), self.devices)
+        return self._class_for(pod, pod_devices(pod, pod.metadata.uid.removeprefix(NOMINATED), self.devices))
 
     def _class_for(self, pod: Pod, devices: PodDevices | None) -> PodClass:
         """Return the class of a pod that still needs these devices; a pod that is held has them by its claims."""
         found = self.classes.by_signature.get(signature(pod, self.asked_labels, devices))
         if found is None:
             self._ask(asked_labels(pod.spec))
-            found = self._class_of(pod, devices)
-        return found
-
-    def _class_of(self, pod: Pod, devices: PodDevices | None) -> PodClass:
-        key = signature(pod, self.asked_labels, devices)
-        found = self.classes.by_signature.get(key)
-        if found is None:
-            found = self.classes.make(key, pod, self.asked_labels, devices)
+            found = self.classes.of(pod, self.asked_labels, devices)
         return found
 
     def _ask(self, labels: Iterable[str]) -> None:
@@ -229,7 +216,7 @@ class Ledger:
         for uid, held in self._held.items():
             if new.isdisjoint(held.pod.metadata.labels):
                 continue
-            pod_class = self._class_of(held.pod, held.pod_class.devices)
+            pod_class = self.classes.of(held.pod, self.asked_labels, held.pod_class.devices)
             self._held[uid] = replace(held, pod_class=pod_class)
             if held.row != NO_ROW:
                 self._count(held.pod_class, held.row, -1)
@@ -330,7 +317,9 @@ class Ledger:
     def _tallies_of(self, pod_class: PodClass) -> tuple[Tally, ...]:
         """Return the tallies that count a class; most pods have no volumes or devices and cost nothing there."""
         tallies = self.tallies if pod_class.volumes is None else (*self.tallies, self.attachments)
-        return (*tallies, self.device_allocator.nominated) if pod_class.nominated and pod_class.devices else tallies
+        return (
+            (*tallies, self.device_allocator.rooms.nominated) if pod_class.nominated and pod_class.devices else tallies
+        )
 
     def _offer(self, names: Iterable[str]) -> None:
         """Give each resource of a node a column of its own, and count there what held pods request of it.

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from cpg_api.scheduling.forest import GroupKey
 from cpg_engine.cluster.axes import Rows
+from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.pod_classes import PodClass
 from cpg_engine.gangs.affinity_order import AffinityOrder
 from cpg_engine.gangs.bounds import DomainSurvey, closest_first, rejected_counts, shortage
@@ -182,7 +183,11 @@ class Diagnosis:
 
     def _lacks(self) -> list[Lack | None]:
         """Return for each group what it lacks that no node could replace."""
-        stuck = {index: lack for index, pod_class in self._needs.classes.items() if (lack := self._lack_of(pod_class))}
+        stuck = {
+            index: lack
+            for index, pod_class in self._needs.classes.items()
+            if (lack := _lack_of(self._snapshot.ledger, pod_class))
+        }
         found: list[Lack | None] = [None if admissible else Lack.MEMBERS for admissible in self._needs.admissible]
         for index in range(len(found) - 1, -1, -1) if stuck else ():
             node = self._unit.nodes[index]
@@ -195,15 +200,6 @@ class Diagnosis:
             if found[index] is None and able < node.minimum:
                 found[index] = next((lack for lack in lacks if lack is not Lack.MEMBERS), Lack.VOLUMES)
         return found
-
-    def _lack_of(self, pod_class: PodClass) -> Lack | None:
-        """Return what the pods of a class lack that no node could replace."""
-        ledger = self._snapshot.ledger
-        if pod_class.volumes is not None and ledger.storage.resolve(pod_class.volumes).problem:
-            return Lack.VOLUMES
-        if pod_class.devices is not None and ledger.device_allocator.problem(pod_class.devices):
-            return Lack.DEVICES
-        return None
 
     # Reports.
 
@@ -342,3 +338,12 @@ def _position_of(scope: Scope, survey: DomainSurvey) -> int | None:
 def _is_lacking(counts: StatusCounts) -> bool:
     """Return whether the members that are placed or may still be are fewer than the minimum."""
     return counts.scheduled + counts.remaining < counts.minimum
+
+
+def _lack_of(ledger: Ledger, pod_class: PodClass) -> Lack | None:
+    """Return what the pods of a class lack that no node could replace."""
+    if pod_class.volumes is not None and ledger.storage.resolve(pod_class.volumes).problem:
+        return Lack.VOLUMES
+    if pod_class.devices is not None and ledger.device_allocator.problem(pod_class.devices):
+        return Lack.DEVICES
+    return None

@@ -228,7 +228,7 @@ class PlacementSearch:
 
     def _place_pods(self, scope: Scope, pods: Sequence[PendingPod], limit: int) -> PlacedGroup:
         """Place up to so many pods in a scope, and count the effort."""
-        devices = self._snapshot.ledger.device_allocator.effort
+        devices = self._snapshot.ledger.device_allocator.rooms.effort
         steps, cuts = devices.steps, devices.cuts
         placed = place_pods(self._snapshot, scope.rows, pods, limit, max_effort=self._budget.effort_left)
         self._budget.effort += placed.effort + (devices.steps - steps) // DEVICE_STEPS_PER_EFFORT

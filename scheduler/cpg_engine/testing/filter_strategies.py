@@ -181,7 +181,7 @@ class FilterCase(Struct, frozen=True):
         """Return a ledger with every second pod placed by simulation, the incoming pod's class, and all rows."""
         ledger = Ledger()
         for name, labels in self.placed.namespaces.items():
-            ledger.put_namespace(name, dict(labels))
+            ledger.pod_index.put_namespace(name, dict(labels))
         for found in self.placed.nodes:
             ledger.put_node(found)
         for pod in (self.incoming, *(pod for pod, _ in self.placed.pods)):

@@ -118,9 +118,9 @@ class ClusterCache:
         """Take a change of a namespace; pods may select by its labels."""
         old, new = old_state(change), new_state(change)
         if new is not None:
-            self.snapshot.ledger.put_namespace(new.metadata.name, new.metadata.labels)
+            self.snapshot.ledger.pod_index.put_namespace(new.metadata.name, new.metadata.labels)
         elif old is not None:
-            self.snapshot.ledger.put_namespace(old.metadata.name, None)
+            self.snapshot.ledger.pod_index.put_namespace(old.metadata.name, None)
         self.events.change_cluster()
 
     def on_group(self, flavour: str) -> Callable[[Change[Group]], None]:

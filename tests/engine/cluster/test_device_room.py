@@ -3,7 +3,7 @@
 import pytest
 
 from cpg_api.core.devices import Device
-from cpg_engine.cluster import device_allocator, device_fit
+from cpg_engine.cluster import device_allocator, device_room, device_rooms, device_solver
 from cpg_engine.cluster.device_needs import PodDevices
 from cpg_engine.cluster.device_selectors import selects
 from cpg_engine.cluster.ledger import Ledger
@@ -41,8 +41,10 @@ def slots(ledger: Ledger, devices: PodDevices) -> list[int]:
 def test_nothing_that_is_kept_grows_without_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shapes, rooms, selectors, solutions and groups are dropped, and found again."""
     for module, names in (
-        (device_allocator, ("MAX_CACHED_SHAPES", "MAX_CACHED_ROOMS", "MAX_CACHED_SELECTORS")),
-        (device_fit, ("MAX_SOLUTIONS", "MAX_STALE_GROUPS")),
+        (device_rooms, ("MAX_CACHED_SHAPES", "MAX_CACHED_ROOMS")),
+        (device_allocator, ("MAX_CACHED_SELECTORS",)),
+        (device_solver, ("MAX_SOLUTIONS",)),
+        (device_room, ("MAX_STALE_GROUPS",)),
     ):
         for name in names:
             monkeypatch.setattr(module, name, 1)
@@ -66,8 +68,8 @@ def test_nothing_that_is_kept_grows_without_limit(monkeypatch: pytest.MonkeyPatc
 
 def test_a_search_that_is_hard_on_every_node_gets_fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A claim may be made to be hard; then its searches are cut, and no node has devices for it."""
-    monkeypatch.setattr(device_fit, "MAX_STEPS_IN_SUM", 0)
-    monkeypatch.setattr(device_fit, "MIN_STEPS", 0)
+    monkeypatch.setattr(device_solver, "MAX_STEPS_IN_SUM", 0)
+    monkeypatch.setattr(device_solver, "MIN_STEPS", 0)
     ledger = ledger_with(a=4)
     assert slots(ledger, devices_of(ledger, "p", 2)) == [0]
 

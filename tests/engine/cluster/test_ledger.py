@@ -354,9 +354,9 @@ def test_the_ledger_follows_from_the_last_state_of_each_object(news: list[Event]
 
 def test_namespaces_are_known_by_their_labels(ledger: Ledger) -> None:
     """The labels of a namespace are there for selectors until the namespace is gone."""
-    ledger.put_namespace("ns", {"team": "a"})
+    ledger.pod_index.put_namespace("ns", {"team": "a"})
     assert ledger.pod_index.namespaces == {"ns": {"team": "a"}}
-    ledger.put_namespace("ns", None)
+    ledger.pod_index.put_namespace("ns", None)
     assert ledger.pod_index.namespaces == {}
 
 

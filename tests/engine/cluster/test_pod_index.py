@@ -140,12 +140,12 @@ def test_namespace_labels_change_counts() -> None:
     """Only a real change drops the counts."""
     ledger = ledger_of("a")
     assert counted(ledger) == {"a": 1}
-    ledger.put_namespace("default", {"tier": "1"})
+    ledger.pod_index.put_namespace("default", {"tier": "1"})
     assert counted(ledger) == {"a": 10}
-    ledger.put_namespace("default", {"tier": "1"})
+    ledger.pod_index.put_namespace("default", {"tier": "1"})
     assert ledger.pod_index.namespaces_version == 1
     for _ in range(2):
-        ledger.put_namespace("default", None)
+        ledger.pod_index.put_namespace("default", None)
         assert counted(ledger) == {"a": 1}
     assert ledger.pod_index.namespaces_version == 2
 

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from cpg_api.core.devices import ResourceSlice
 from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import Forest, Group, GroupKey, key_of
+from cpg_engine.cluster import device_solver
 from cpg_engine.cluster.pod_classes import NOMINATED
 from cpg_engine.cycle import decide
 from cpg_engine.decisions import Decision, DeviceAllocation
@@ -147,18 +148,32 @@ def test_devices_of_one_claim_share_an_attribute() -> None:
     assert decided(snapshot, workers(snapshot, 4, gpus=2, match="numa")).explanation.finding is Finding.IMPOSSIBLE
 
 
-def test_finding_no_devices_proves_nothing_where_others_could_have_been_chosen() -> None:
-    """By their number, the devices would be enough for two pods, so only a search can tell, and it is greedy."""
+def test_pods_of_a_node_are_given_devices_that_leave_enough_for_the_others() -> None:
+    """Any partition serves a pod. The whole device is the first, and would leave nothing for the second pod."""
     snapshot = cluster(a=0)
-    offer(
-        snapshot.ledger.devices,
-        device_slice(*(device(f"gpu-{index}", {"numa": index // 3}) for index in range(4)), node="a"),
-    )
-    decision = decided(snapshot, workers(snapshot, 2, gpus=2, match="numa"))
-    assert (decision.explanation.finding, decision.explanation.limitations) == (
-        Finding.NOT_FOUND,
-        (Limitation.DEVICES,),
-    )
+    parts = [
+        device(name, counters={"memory": {"slices": slices}})
+        for name, slices in (("whole", 4), ("left", 2), ("right", 2), ("small", 1))
+    ]
+    counters = device_slice(node="a", name="counters", count=2, counters={"memory": {"slices": 4}})
+    offer(snapshot.ledger.devices, counters, device_slice(*parts, node="a", name="parts", count=2))
+    assert list(devices_of(decided(snapshot, workers(snapshot, 1))).values()) == ["a/whole"]
+    decision = decided(snapshot, workers(snapshot, 2))
+    assert sorted(devices_of(decision).values()) == ["a/left", "a/right"]
+    assert decided(snapshot, workers(snapshot, 3)).explanation.finding is Finding.IMPOSSIBLE
+
+
+def test_a_search_that_is_given_up_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By their number, the devices would be enough for two pods. That they are not takes a search for both."""
+    snapshot = cluster(a=0)
+    devices = (device(f"gpu-{index}", {"numa": index // 3}) for index in range(4))
+    offer(snapshot.ledger.devices, device_slice(*devices, node="a"))
+    pods = workers(snapshot, 2, gpus=2, match="numa")
+    assert decided(snapshot, pods).explanation.finding is Finding.IMPOSSIBLE
+    monkeypatch.setattr(device_solver, "MAX_TOGETHER", 1)
+    offer(snapshot.ledger.devices, device_class("other"))
+    explanation = decided(snapshot, pods).explanation
+    assert (explanation.finding, explanation.limitations) == (Finding.NOT_FOUND, (Limitation.DEVICES,))
 
 
 def test_a_claim_of_the_whole_group_holds_it_together() -> None:
@@ -268,7 +283,7 @@ def test_claims_for_shares_and_administrators_take_no_device_from_others() -> No
     part = device_request(capacity={"memory": "4Gi"})
     pods = [worker(snapshot.ledger.devices, f"p{number}", part, cpu=1, group="pg") for number in range(3)]
     decision = decided_shares(snapshot, pods)
-    assert (decision.explanation.finding, len(decided_shares(snapshot, pods[:2]).binds)) == (Finding.NOT_FOUND, 2)
+    assert (decision.explanation.finding, len(decided_shares(snapshot, pods[:2]).binds)) == (Finding.IMPOSSIBLE, 2)
     watching = [
         worker(snapshot.ledger.devices, f"w{number}", device_request(admin_access=True), cpu=1, group="pg")
         for number in range(5)

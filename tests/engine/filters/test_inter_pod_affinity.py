@@ -217,7 +217,7 @@ def test_namespaces_are_selected_by_their_labels() -> None:
     rows = ledger.cluster.everything()
     found = []
     for labels in ({}, {"tier": "back"}, {"tier": "front"}):
-        ledger.put_namespace("stores", labels)
+        ledger.pod_index.put_namespace("stores", labels)
         state = filtered.pre_filter(web)
         assert state is not None
         found.append(int(state.passes(rows).sum()))

@@ -27,7 +27,7 @@ def snapshot_of(case: FilterCase) -> Snapshot:
     """Return a snapshot with all pods placed except the incoming one, which only its class knows."""
     snapshot = new_snapshot()
     for name, labels in case.placed.namespaces.items():
-        snapshot.ledger.put_namespace(name, dict(labels))
+        snapshot.ledger.pod_index.put_namespace(name, dict(labels))
     for found in case.placed.nodes:
         snapshot.ledger.put_node(found)
     for neighbour, home in case.placed.pods:
