@@ -3,6 +3,8 @@
 from cpg_engine.cel.errors import EvaluationError
 from cpg_engine.cel.values import INT_MAX, MISSING, CelMap, Optional, Uint, type_name
 
+_SHOWN = 64
+"""Characters of a value in a message."""
 KEYS = frozenset({str, int, Uint, bool, float})
 
 
@@ -34,7 +36,7 @@ def get(value: object, key: object) -> object:
         return get_optional(value, key)
     found = present(value, key)
     if found is MISSING:
-        raise EvaluationError(f"no such key: {key}")
+        raise EvaluationError(f"no such key: {str(key)[:_SHOWN]}")
     return found
 
 

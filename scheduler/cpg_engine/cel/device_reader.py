@@ -51,13 +51,14 @@ class Reader:
 
     def value(self, values: Values) -> CelMap:
         """Return the variable ``device`` with what ``read`` has returned."""
-        maps: dict[object, CelMap] = {"attributes": CelMap({}, _EMPTY), "capacity": CelMap({}, _EMPTY)}
+        maps: dict[object, CelMap] = {kind: CelMap({}, _EMPTY, is_given=True) for kind in ("attributes", "capacity")}
         for kind, domain, name, value in self._found(values[2:]):
             entries = maps[kind].entries
-            inner = entries.setdefault(domain, CelMap({}))
+            inner = entries.setdefault(domain, CelMap({}, is_given=True))
             if name is not None and isinstance(inner, CelMap):
                 inner.entries[name] = _value(value)
-        return CelMap({**maps, "driver": self._driver, "allowMultipleAllocations": bool(values[1])})
+        fields = {**maps, "driver": self._driver, "allowMultipleAllocations": bool(values[1])}
+        return CelMap(fields, is_given=True)
 
     def _found(self, values: Iterable[object]) -> Iterator[tuple[str, str, str | None, object]]:
         """Yield map, domain, name and value of all that the device has; without a name, of a domain that it has."""

@@ -31,16 +31,13 @@ REFUSED: Final = {
 }
 """Functions that Kubernetes has and this evaluator leaves out, with their library."""
 
+# The order of overloads matters: an unknown type becomes that of the first one that fits.
+
 Row = tuple[str, str, Callable[..., object]] | tuple[str, str, Callable[..., object], Cost]
 """Name (of a member with a dot in front), signature, implementation, and cost."""
 
 _COMPARABLE: Final = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
-_NUMERIC: Final = ("int", "uint", "double")
 _SUMMABLE: Final[dict[str, object]] = {"int": 0, "uint": Uint(0), "double": 0.0, "duration": CelDuration(0)}
-_SIZED: Final = ("bytes", "list(A)", "map(A, B)", "string")
-_SAME: Final = tuple(f"{one}, {one}" for one in _COMPARABLE)
-_ACROSS: Final = tuple(f"{one}, {other}" for one in _NUMERIC for other in _NUMERIC if one != other)
-_WITH_TIMES: Final = "timestamp, duration -> timestamp"
 
 _ORDERS: Final[dict[str, Callable[[int], bool]]] = {
     "_<_": lambda order: order < 0,
@@ -50,26 +47,49 @@ _ORDERS: Final[dict[str, Callable[[int], bool]]] = {
 }
 
 
+_ARITHMETIC: Final = {
+    "_+_": (
+        "bytes, bytes -> bytes",
+        "double, double -> double",
+        "duration, duration -> duration",
+        "duration, timestamp -> timestamp",
+        "timestamp, duration -> timestamp",
+        "int, int -> int",
+        "list(A), list(A) -> list(A)",
+        "string, string -> string",
+        "uint, uint -> uint",
+    ),
+    "_-_": (
+        "double, double -> double",
+        "duration, duration -> duration",
+        "int, int -> int",
+        "timestamp, duration -> timestamp",
+        "timestamp, timestamp -> duration",
+        "uint, uint -> uint",
+    ),
+    "_*_": ("double, double -> double", "int, int -> int", "uint, uint -> uint"),
+    "_/_": ("double, double -> double", "int, int -> int", "uint, uint -> uint"),
+    "_%_": ("int, int -> int", "uint, uint -> uint"),
+}
+_ORDERED: Final = (
+    *("bool, bool", "int, int", "int, double", "int, uint", "uint, uint", "uint, double", "uint, int"),
+    *("double, double", "double, int", "double, uint", "string, string", "bytes, bytes"),
+    *("timestamp, timestamp", "duration, duration"),
+)
+
+
 def _operators() -> Iterable[Row]:
     """Yield the rows of the operators."""
-    for operator in ("_+_", "_-_", "_*_", "_/_", "_%_"):
-        run, cost = operators.arithmetic(operator), Cost.LINEAR if operator == "_+_" else Cost.STEP
-        for one in _NUMERIC[:2] if operator == "_%_" else _NUMERIC:
-            yield operator, f"{one}, {one} -> {one}", run, cost
-        if operator in {"_+_", "_-_"}:
-            for signature in ("duration, duration -> duration", _WITH_TIMES):
-                yield operator, signature, run, cost
-    for signature in ("bytes, bytes -> bytes", "duration, timestamp -> timestamp", "list(A), list(A) -> list(A)"):
-        yield "_+_", signature, operators.arithmetic("_+_"), Cost.LINEAR
-    yield "_+_", "string, string -> string", operators.arithmetic("_+_"), Cost.LINEAR
-    yield "_-_", "timestamp, timestamp -> duration", operators.arithmetic("_-_")
+    for operator, signatures in _ARITHMETIC.items():
+        for signature in signatures:
+            yield operator, signature, operators.arithmetic(operator), Cost.LINEAR if operator == "_+_" else Cost.STEP
     for one in ("double", "int"):
         yield "-_", f"{one} -> {one}", operators.negate
     yield "!_", "bool -> bool", operators.invert
     for name, is_met in _ORDERS.items():
-        for pair in (*_SAME, *_ACROSS):
+        for pair in _ORDERED:
             yield name, f"{pair} -> bool", operators.order(is_met)
-    for one in _SIZED:
+    for one in ("bytes", "list(A)", "map(A, B)", "string"):
         yield "size", f"{one} -> int", operators.size
         yield ".size", f"{one} -> int", operators.size
 
@@ -143,8 +163,6 @@ _STRINGS: Final[tuple[Row, ...]] = tuple(
         (".indexOf", "string, string -> int", texts.index_of),
         (".indexOf", "string, string, int -> int", texts.index_of),
         (".lowerAscii", "string -> string", texts.lower_ascii),
-        (".replace", "string, string, string -> string", texts.replace),
-        (".replace", "string, string, string, int -> string", texts.replace),
         (".split", "string, string -> list(string)", texts.split),
         (".split", "string, string, int -> list(string)", texts.split),
         (".substring", "string, int -> string", texts.substring),
@@ -152,12 +170,14 @@ _STRINGS: Final[tuple[Row, ...]] = tuple(
         (".trim", "string -> string", texts.trim),
         (".upperAscii", "string -> string", texts.upper_ascii),
         ("strings.quote", "string -> string", texts.quote),
-        (".join", "list(string) -> string", texts.join),
-        (".join", "list(string), string -> string", texts.join),
     )
 )
 
-_SEARCHES: Final[tuple[Row, ...]] = (
+_METERED: Final[tuple[Row, ...]] = (
+    (".replace", "string, string, string -> string", texts.replace, Cost.METERED),
+    (".replace", "string, string, string, int -> string", texts.replace, Cost.METERED),
+    (".join", "list(string) -> string", texts.join, Cost.METERED),
+    (".join", "list(string), string -> string", texts.join, Cost.METERED),
     (".lastIndexOf", "string, string -> int", texts.last_index_of, Cost.METERED),
     (".lastIndexOf", "string, string, int -> int", texts.last_index_of, Cost.METERED),
     (".find", "string, string -> string", texts.find, Cost.METERED),
@@ -215,7 +235,7 @@ _KUBERNETES: Final[tuple[Row, ...]] = (
 
 def _build() -> dict[str, Function]:
     functions: dict[str, Function] = {}
-    rows = (*_operators(), *_PLANNED, *_STANDARD, *_OPTIONALS, *_STRINGS, *_SEARCHES, *_LISTS, *_KUBERNETES)
+    rows = (*_operators(), *_PLANNED, *_STANDARD, *_OPTIONALS, *_STRINGS, *_METERED, *_LISTS, *_KUBERNETES)
     for name, signature, run, *cost in rows:
         plain = name.removeprefix(".")
         function = functions.setdefault(plain, Function(plain, is_shared="_" in plain or plain in _SHARED))

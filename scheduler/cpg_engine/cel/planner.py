@@ -15,6 +15,7 @@ from cpg_engine.cel.errors import CelError, EvaluationError
 from cpg_engine.cel.folds import fold
 from cpg_engine.cel.functions.operators import is_in
 from cpg_engine.cel.functions.texts import compile_pattern
+from cpg_engine.cel.semver import Semver
 from cpg_engine.cel.syntax import (
     BindMacro,
     Call,
@@ -221,8 +222,11 @@ class _Planner:
 
     def _in(self, node: Call, value: Run, container: Run) -> Run:
         values = self._constants.get(id(node.arguments[1]))
-        if values == [] and len(node.overloads) == 1:
-            return self._constant(node, value=False)
+        if isinstance(values, list) and len(node.overloads) == 1:
+            if not values:
+                return self._constant(node, value=False)
+            if all(type(one) in KEYS for one in values):
+                value = _hashable(value)
         return lambda env: is_in(cast("Meter", env[METER]), value(env), container(env))
 
     def _check_literals(self, node: Call, run: Run) -> Run:
@@ -271,6 +275,18 @@ def _with_other(left: Run, right: Run) -> Run:
             raise
 
     return run
+
+
+def _hashable(run: Run) -> Run:
+    """Return a value that is looked up in a set of constants: others end the evaluation upstream."""
+
+    def checked(env: list[object]) -> object:
+        value = run(env)
+        if isinstance(value, bytes | Semver):
+            raise CelError(f"{type_name(value)} cannot be looked up in a list of constants")
+        return value
+
+    return checked
 
 
 def _unwrapped(value: object) -> object:

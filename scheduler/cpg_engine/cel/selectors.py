@@ -63,7 +63,7 @@ class CompiledSelector:
 
 
 def _bool_of(value: object) -> bool:
-    if isinstance(value, Optional) and value.value is not MISSING:
+    while isinstance(value, Optional) and value.value is not MISSING:
         value = value.value
     if isinstance(value, bool):
         return value

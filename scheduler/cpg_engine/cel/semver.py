@@ -10,6 +10,8 @@ _DIGITS: Final = frozenset("0123456789")
 _IDENTIFIER: Final = frozenset("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-")
 _MOST: Final = 2**64 - 1
 _MAX_CACHED: Final = 256
+_SHOWN: Final = 64
+"""Characters of a text in a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +43,11 @@ def parse_semver(text: str, normalize: bool = False) -> Semver:  # noqa: FBT001,
 def _parse(text: str, normalize: bool) -> Semver:  # noqa: FBT001 - as above
     parts = (_normalized(text) if normalize else text).split(".", 2)
     if len(parts) != 3:
-        raise EvaluationError(f"{text!r} has no major, minor and patch version")
+        raise EvaluationError(f"{text[:_SHOWN]!r} has no major, minor and patch version")
     rest, plus, build = parts[2].partition("+")
     patch, dash, prerelease = rest.partition("-")
     if plus and not all(map(_is_identifier, build.split("."))):
-        raise EvaluationError(f"invalid build metadata in version {text!r}")
+        raise EvaluationError(f"invalid build metadata in version {text[:_SHOWN]!r}")
     identifiers = tuple(_prerelease(one, text) for one in prerelease.split(".")) if dash else ()
     return Semver(_number(parts[0], text), _number(parts[1], text), _number(patch, text), identifiers)
 
@@ -62,7 +64,7 @@ def is_semver(text: str, normalize: bool = False) -> bool:  # noqa: FBT001, FBT0
 def _normalized(text: str) -> str:
     parts = [_without_zeros(part) for part in text.removeprefix("v").split(".", 2)]
     if len(parts) < 3 and not {"+", "-"}.isdisjoint(parts[-1]):
-        raise EvaluationError(f"short version {text!r} cannot have prerelease or build metadata")
+        raise EvaluationError(f"short version {text[:_SHOWN]!r} cannot have prerelease or build metadata")
     return ".".join(parts + ["0"] * (3 - len(parts)))
 
 
@@ -76,7 +78,7 @@ def _without_zeros(part: str) -> str:
 def _number(text: str, version: str) -> int:
     is_valid = text and _DIGITS.issuperset(text) and (len(text) == 1 or text[0] != "0") and len(text) <= 20
     if not is_valid or int(text) > _MOST:
-        raise EvaluationError(f"invalid number {text!r} in version {version!r}")
+        raise EvaluationError(f"invalid number {text[:_SHOWN]!r} in version {version[:_SHOWN]!r}")
     return int(text)
 
 
@@ -84,7 +86,7 @@ def _prerelease(text: str, version: str) -> tuple[int, int, str]:
     if text and _DIGITS.issuperset(text):
         return 0, _number(text, version), ""
     if not _is_identifier(text):
-        raise EvaluationError(f"invalid prerelease in version {version!r}")
+        raise EvaluationError(f"invalid prerelease in version {version[:_SHOWN]!r}")
     return 1, 0, text
 
 

@@ -69,10 +69,12 @@ class Optional:
 class CelMap:
     """A map. Strings are keys of ``entries`` as they are; other keys stand beside their type, so that 1 is not true."""
 
-    __slots__ = ("default", "entries")
+    __slots__ = ("default", "entries", "is_given")
 
-    def __init__(self, entries: dict[object, object], default: object = MISSING) -> None:
+    def __init__(self, entries: dict[object, object], default: object = MISSING, *, is_given: bool = False) -> None:
         self.entries = entries
+        self.is_given = is_given
+        """Whether it is of the device, and not made by the expression."""
         self.default = default
         """What a lookup of a missing key returns: upstream's maps by domain have an empty map here."""
 

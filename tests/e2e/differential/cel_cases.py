@@ -49,7 +49,10 @@ RANGES = (
     "device.attributes",
     'device.attributes["{}"].modes',
     'device.attributes["{}"].lanes',
+    "[]",
+    "{{}}",
 )
+"""Of these, the types of the elements are not known when the expression is checked."""
 
 
 class Case(NamedTuple):

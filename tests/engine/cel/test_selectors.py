@@ -169,6 +169,8 @@ def doubled(value: str, step: str, end: str) -> str:
         "cel.bind(a, lists.range(9000), cel.bind(b, a + a, cel.bind(c, b + b, cel.bind(d, c + c, d + d == d + d))))",
         doubled("'abcdefgh'", "{0} + {0}", "{0} == ''"),
         doubled("[1]", "[{0}, {0}]", "{0} == {0}"),
+        "cel.bind(s, lists.range(9000).map(x, 'abcdefgh').join(), s.replace('a', s) == '')",
+        "cel.bind(s, lists.range(9000).map(x, 'abcdefgh').join(), lists.range(1000).map(x, s).join() == '')",
         "lists.range(2000).distinct().size() > 1",
         "lists.range(1000).all(x, !'aaaaaaaa'.matches('a' + string(x)))",
         "lists.range(600).map(x, lists.range(600)).flatten().size() == 1",

@@ -6,8 +6,9 @@ from operator import add as operator_add
 from typing import Final
 
 from cpg_engine.cel.comparison import compare, contains
-from cpg_engine.cel.errors import EvaluationError
+from cpg_engine.cel.errors import CelError, EvaluationError
 from cpg_engine.cel.functions.times import add_to_timestamp, checked_duration
+from cpg_engine.cel.semver import Semver
 from cpg_engine.cel.values import (
     INT_MAX,
     INT_MIN,
@@ -20,6 +21,7 @@ from cpg_engine.cel.values import (
     Timestamp,
     Uint,
     no_overload,
+    type_name,
 )
 
 
@@ -172,5 +174,7 @@ def is_in(meter: Meter, value: object, container: object) -> bool:
     if isinstance(container, list):
         return contains(container, value, meter)
     if isinstance(container, CelMap):
+        if isinstance(value, bytes | Semver) and container.entries and not container.is_given:
+            raise CelError(f"{type_name(value)} cannot be looked up in a map")
         return container.contains(value)
     raise no_overload("in", value, container)

@@ -47,6 +47,7 @@ _MAX_CACHED: Final = 256
 _INSTRUCTIONS_PER_STEP: Final = 40
 _STEPS_PER_MATCH: Final = 24
 _CHARACTERS_PER_STEP: Final = 200
+_CHARACTERS_PER_COPYING_STEP: Final = 8
 
 
 def _checked(index: int, most: int) -> int:
@@ -90,10 +91,16 @@ def upper_ascii(text: str) -> str:
     return text.translate(_UPPER)
 
 
-def replace(text: str, old: str, new: str, count: int = -1) -> str:
+def replace(meter: Meter, text: str, old: str, new: str, count: int = -1) -> str:
     """Replace the first occurrences, or all if ``count`` is negative."""
-    # Python takes no counts beyond 64 bits; there are never more occurrences than this.
+    found = text.count(old)
+    _spend_on(meter, len(text) + len(new) * (found if count < 0 else min(found, count)))
     return text.replace(old, new, max(count, -1))
+
+
+def _spend_on(meter: Meter, size: int) -> None:
+    """Take off what a text of the size costs, before it is made."""
+    meter.spend(1 + size // _CHARACTERS_PER_COPYING_STEP)
 
 
 def split(text: str, separator: str, count: int = -1) -> list[object]:
@@ -125,12 +132,13 @@ def quote(text: str) -> str:
     return f'"{text.translate(_ESCAPES)}"'
 
 
-def join(parts: list[object], separator: str = "") -> str:
+def join(meter: Meter, parts: list[object], separator: str = "") -> str:
     """Join strings."""
-    for part in parts:
-        if not isinstance(part, str):
-            raise EvaluationError("join: an element is not a string")
-    return separator.join(map(str, parts))
+    found = [part for part in parts if isinstance(part, str)]
+    if len(found) < len(parts):
+        raise EvaluationError("join: an element is not a string")
+    _spend_on(meter, sum(map(len, found)) + (8 + len(separator)) * len(found))
+    return separator.join(found)
 
 
 class Pattern(NamedTuple):
