@@ -197,7 +197,7 @@ class _Generator:
             qualified = driver != DRIVERS[0] or self.chance(0.5)
             if self.chance(0.98):
                 found[f"{DRIVERS[0]}/{name}" if qualified else name] = value
-        if self.chance(0.8):
+        if self.chance(0.9):
             found["shared.example.com/root"] = self.random.choice(
                 ({"string": "x"}, {"string": "y"}, {"version": "1.0.0"}, {"bool": True}, {"int": 1}, {"strings": ["x"]})
             )
@@ -323,7 +323,7 @@ class _Generator:
         }
         if self.chance(0.004):
             asked["deviceClassName"] = "none"
-        if self.chance(0.15):
+        if self.chance(0.12):
             asked["allocationMode"] = "All"
         else:
             asked["count"] = self.random.choice((1, 1, 1, 1, 1, 2, 2, 3, 20 if self.chance(0.1) else 1))
