@@ -20,6 +20,8 @@ MIN_STEPS = 100
 """... after which a search may take no more than so many: a claim may be made to be hard on every node."""
 MAX_SOLUTIONS = 100_000
 """Solutions that are kept for one shape."""
+MAX_SEARCHES = 1_000
+"""Searches that are kept prepared for one shape."""
 MAX_TOGETHER = 16
 """Pods of a node whose devices are searched together."""
 UNLIMITED = 2**20
@@ -94,10 +96,7 @@ class DeviceSolver:
 
     def _find(self, number: int, states: States) -> Solution:
         views = self.views[number]
-        search = self._searches.get((number, 1))
-        if search is None:
-            search = self._searches[number, 1] = DeviceSearch(self.shape, views)
-        result = search.find(states, self._allowance())
+        result = self._search(number, 1).find(states, self._allowance())
         self._steps += result.steps
         new = () if result.picks is None else after(self.shape, views, states, result.picks)
         return Solution(result.picks, new, steps=result.steps, is_cut=result.is_cut)
@@ -109,14 +108,19 @@ class DeviceSolver:
         if found is None:
             if len(self._together) >= MAX_SOLUTIONS:
                 self._together.clear()
-            search = self._searches.get((number, pods))
-            if search is None:
-                views = repeat_views(self.views[number], self.shape, pods)
-                search = self._searches[number, pods] = DeviceSearch(repeat_shape(self.shape, pods), views)
-            result = search.find(states, self._allowance())
+            result = self._search(number, pods).find(states, self._allowance())
             self._steps += result.steps
             picks = None if result.picks is None else split_picks(result.picks, self.shape, pods)
             found = self._together[key] = (picks, result.is_cut)
+        return found
+
+    def _search(self, number: int, pods: int) -> DeviceSearch:
+        found = self._searches.get((number, pods))
+        if found is None:
+            if len(self._searches) >= MAX_SEARCHES:
+                self._searches.clear()
+            views = repeat_views(self.views[number], self.shape, pods)
+            found = self._searches[number, pods] = DeviceSearch(repeat_shape(self.shape, pods), views)
         return found
 
     def _allowance(self) -> int:

@@ -1,5 +1,6 @@
 """What is kept about nodes for pods that ask for the same devices."""
 
+import numpy as np
 import pytest
 
 from cpg_api.core.devices import Device
@@ -10,7 +11,14 @@ from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.devices.views import SelectorError
 from cpg_engine.testing.builders import node
 from cpg_engine.testing.claim_builders import allocated, claiming, offer, worker
-from cpg_engine.testing.device_builders import device, device_claim, device_class, device_request, device_slice
+from cpg_engine.testing.device_builders import (
+    claim_spec,
+    device,
+    device_claim,
+    device_class,
+    device_request,
+    device_slice,
+)
 
 
 def ledger_with(**gpus: int) -> Ledger:
@@ -43,16 +51,21 @@ def test_nothing_that_is_kept_grows_without_limit(monkeypatch: pytest.MonkeyPatc
     for module, names in (
         (device_rooms, ("MAX_CACHED_SHAPES", "MAX_CACHED_ROOMS")),
         (device_allocator, ("MAX_CACHED_SELECTORS",)),
-        (device_solver, ("MAX_SOLUTIONS",)),
+        (device_solver, ("MAX_SOLUTIONS", "MAX_SEARCHES")),
         (device_room, ("MAX_STALE_GROUPS",)),
     ):
         for name in names:
             monkeypatch.setattr(module, name, 1)
     ledger = ledger_with(a=4, b=2, c=8)
     needs = [devices_of(ledger, f"p{count}", count) for count in (1, 2, 3)]
+    pairs = ledger.class_of(worker(ledger.devices, "q", device_request(count=2), match="numa")).devices
+    assert pairs is not None
+    assert slots(ledger, pairs) == [0, 0, 0]
     assert [slots(ledger, one) for one in needs] == [[4, 2, 8], [2, 1, 4], [1, 0, 2]]
     for number in range(200):
-        offer(ledger.devices, device_slice(*(f"gpu-{index}" for index in range(number % 5)), node="b"))
+        found = (device(f"gpu-{index}", {"numa": index // 3}) for index in range(number % 5))
+        offer(ledger.devices, device_slice(*found, node="b"))
+        assert slots(ledger, pairs)[1] == (number % 5 > 1)
         taken = [f"gpu-{index}" for index in range(8) if number >> index & 1]
         offer(ledger.devices, allocated(device_claim("many"), "c", *taken))
         assert slots(ledger, needs[0]) == [4, number % 5, 8 - len(taken)]
@@ -90,3 +103,44 @@ def test_a_claim_that_is_gone_leaves_its_class_without_a_place() -> None:
     ledger.devices.remove_claim("default", "p-gpu")
     assert ledger.device_allocator.problem(found) == "a ResourceClaim is gone"
     assert ledger.device_allocator.room(found) is None
+
+
+def test_pods_that_are_placed_without_devices_take_none() -> None:
+    """A simulation may place pods again in another order; its placement is undone like any other."""
+    ledger = ledger_with(a=1)
+    offer(ledger.devices, device_claim("shared", claim_spec(device_request(count=2))))
+    alone = ledger.class_of(worker(ledger.devices, "p"))
+    both = ledger.class_of(claiming("q", "shared"))
+    row = np.array([ledger.cluster.row_of["a"]])
+    ledger.device_allocator.refresh()
+    pool = ledger.device_allocator.stock.targets(int(row[0]))[0].pool.id
+    for pod_class in (both, alone, alone):
+        ledger.place(pod_class, row)
+    assert ledger.device_allocator.stock.state(pool).taken == 1
+    assert ledger.device_allocator.could_stay(int(row[0]))
+    assert ledger.device_allocator.stock.state(pool).taken == 1
+    ledger.rollback(0)
+    assert ledger.device_allocator.stock.state(pool).taken == 0
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_what_pods_were_given_together_is_undone_one_by_one(number: int) -> None:
+    """Each placement that is undone leaves the devices as they were before it."""
+    ledger = ledger_with()
+    ledger.put_node(node("a"))
+    parts = [device(f"d{size}", counters={"m": {"s": size}}) for size in (4, 3, 2, 1)]
+    offer(
+        ledger.devices,
+        device_slice(node="a", name="counters", count=2, counters={"m": {"s": 6}}),
+        device_slice(*parts, node="a", name="parts", count=2),
+    )
+    pod_class, row = ledger.class_of(worker(ledger.devices, "p")), np.array([ledger.cluster.row_of["a"]])
+    ledger.device_allocator.refresh()
+    pool, states = ledger.device_allocator.stock.targets(int(row[0]))[0].pool.id, []
+    for _ in range(number):
+        states.append(ledger.device_allocator.stock.state(pool))
+        ledger.place(pod_class, row)
+    assert ledger.device_allocator.stock.state(pool).taken.bit_count() == number
+    for mark in reversed(range(number)):
+        ledger.rollback(mark)
+        assert ledger.device_allocator.stock.state(pool) == states[mark]
