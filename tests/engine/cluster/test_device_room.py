@@ -63,12 +63,13 @@ def test_nothing_that_is_kept_grows_without_limit(monkeypatch: pytest.MonkeyPatc
     assert slots(ledger, pairs) == [0, 0, 0]
     assert [slots(ledger, one) for one in needs] == [[4, 2, 8], [2, 1, 4], [1, 0, 2]]
     for number in range(200):
-        found = (device(f"gpu-{index}", {"numa": index // 3}) for index in range(number % 5))
-        offer(ledger.devices, device_slice(*found, node="b"))
-        assert slots(ledger, pairs)[1] == (number % 5 > 1)
+        offered = number % 7
+        gpus = (device(f"gpu-{index}", {"numa": index // 3}) for index in range(offered))
+        offer(ledger.devices, device_slice(*gpus, node="b"))
+        assert slots(ledger, pairs)[1] == (0, 0, 1, 1, 1, 2, 2)[offered]
         taken = [f"gpu-{index}" for index in range(8) if number >> index & 1]
         offer(ledger.devices, allocated(device_claim("many"), "c", *taken))
-        assert slots(ledger, needs[0]) == [4, number % 5, 8 - len(taken)]
+        assert slots(ledger, needs[0]) == [4, offered, 8 - len(taken)]
     for name, at in (("x", "a"), ("y", "b")):
         offer(ledger.devices, allocated(device_claim(name), at, "gpu-0"))
         found = ledger.class_of(claiming("q", name)).devices
