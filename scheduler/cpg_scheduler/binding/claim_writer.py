@@ -16,7 +16,7 @@ from cpg_scheduler.binding.prebind import BACKOFF, PreBindError, is_final
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.cache.versions import version_of
 
-MAX_REQUESTS_IN_FLIGHT = 32
+MAX_REQUESTS_IN_FLIGHT = 64
 """Requests about claims; they do not count among the binds in flight."""
 MAX_SECONDS_TO_RELEASE = 30.0
 """Seconds after which claims that cannot be released stay as they are: allocated, which the next decision sees."""

@@ -17,16 +17,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from cpg_engine.cluster.allocator import Allocators
-from cpg_engine.decisions import Allocation, Bind
+from cpg_engine.decisions import Allocation, Bind, DeviceAllocation
+from cpg_scheduler.cache.events import EventCollector
 from cpg_scheduler.cache.versions import SeenVersions
 
 
 class AssumedPods:
     """The binds that were decided and are not confirmed, by the UID of the pod."""
 
-    def __init__(self, allocators: Allocators, versions: SeenVersions) -> None:
+    def __init__(self, allocators: Allocators, events: EventCollector, versions: SeenVersions) -> None:
         """Start without any; ``allocators`` hold what was allocated with them."""
         self._allocators = allocators
+        self._events = events
         self._versions = versions
         self._binds: dict[str, Bind] = {}
         self._uses: Counter[tuple[type[Allocation], str]] = Counter()
@@ -56,8 +58,8 @@ class AssumedPods:
         self._uses.update(map(_use, bind.allocations))
         self._allocators.assume(bind.allocations)
 
-    def remove(self, uid: str) -> None:
-        """End an assumption, whether confirmed or not; what another assumed pod needs stays allocated."""
+    def remove(self, uid: str, *, is_bound: bool = False) -> None:
+        """End an assumption, confirmed or not; what another assumed pod needs stays allocated."""
         bind = self._binds.pop(uid, None)
         if bind is None:
             return
@@ -66,6 +68,8 @@ class AssumedPods:
         for found in unused:
             del self._uses[_use(found)]
         self._allocators.forget(unused)
+        if not is_bound and any(isinstance(found, DeviceAllocation) for found in unused):
+            self._events.change_devices()
         self._versions.notify(uid)
 
 

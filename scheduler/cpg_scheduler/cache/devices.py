@@ -87,21 +87,24 @@ class DeviceCache:
         if after is not None:
             self._versions.note(after.metadata.uid, after.metadata)
         if _allocation(before) is not None and _allocation(before) != _allocation(after):
-            self._events.change_cluster()
+            self._events.change_devices()
         if _relevant(before) != _relevant(after):
             self._change_users(self._users.get(key, ()))
 
     def on_slice(self, change: Change[ResourceSlice]) -> None:
         """Take a change of a slice."""
-        self._update(change, self.catalog.put_slice, self.catalog.remove_slice)
+        if self._update(change, self.catalog.put_slice, self.catalog.remove_slice):
+            self._events.change_devices()
 
     def on_class(self, change: Change[DeviceClass]) -> None:
         """Take a change of a device class."""
-        self._update(change, self.catalog.put_class, self.catalog.remove_class)
+        if self._update(change, self.catalog.put_class, self.catalog.remove_class):
+            self._events.change_device_class()
 
     def on_taint_rule(self, change: Change[DeviceTaintRule]) -> None:
         """Take a change of a taint rule."""
-        self._update(change, self.catalog.put_taint_rule, self.catalog.remove_taint_rule)
+        if self._update(change, self.catalog.put_taint_rule, self.catalog.remove_taint_rule):
+            self._events.change_devices()
 
     def replace_pod(self, old: Pod | None, new: Pod | None) -> None:
         """Note the claims that a pod uses, in place of those that it used before."""
@@ -114,16 +117,15 @@ class DeviceCache:
             for key in device_claims_of(new):
                 self._users.setdefault(key, set()).add(new.metadata.uid)
 
-    def _update(self, change: Change[S], put: Callable[[S], None], remove: Callable[[str], None]) -> None:
-        """Bring the catalog up to date, and note an event if that changed anything."""
+    def _update(self, change: Change[S], put: Callable[[S], None], remove: Callable[[str], None]) -> bool:
+        """Bring the catalog up to date; return whether that changed anything."""
         version = self.catalog.version
         match change:
             case Added() | Modified():
                 put(change.new)
             case Deleted():
                 remove(change.key)
-        if self.catalog.version != version:
-            self._events.change_cluster()
+        return self.catalog.version != version
 
 
 def _decisive(claim: ResourceClaim) -> ResourceClaim:
