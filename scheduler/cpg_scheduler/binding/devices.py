@@ -28,8 +28,13 @@ from cpg_scheduler.binding.claim_writes import (
 )
 from cpg_scheduler.binding.prebind import PreBindError, first_of, watch_pods
 from cpg_scheduler.cache.cluster import ClusterCache
+from cpg_scheduler.observability.device_metrics import ERROR, FAILED, READY, TIMEOUT, DeviceMetrics
 
-READY = DeviceStates((), ())
+ALL_READY = DeviceStates((), ())
+
+
+class DeviceFailedError(PreBindError):
+    """A driver says that a device will never be ready."""
 
 
 class _ClaimOrder(Struct, frozen=True):
@@ -44,8 +49,9 @@ class DeviceBinder:
 
     name = "devices"
 
-    def __init__(self, writer: ClaimWriter, cache: ClusterCache, *, timeout: float) -> None:
+    def __init__(self, writer: ClaimWriter, cache: ClusterCache, metrics: DeviceMetrics, *, timeout: float) -> None:
         """Wait for the devices of a batch at most ``timeout`` seconds."""
+        self._metrics = metrics
         self._writer = writer
         self._cache = cache
         self._claims = cache.devices.claims
@@ -57,19 +63,31 @@ class DeviceBinder:
 
     async def prebind(self, batch: BindBatch) -> str:
         """Return as soon as all claims of a batch are ready, or the problem that prevents it."""
-        orders, problem = [order for order in _orders(batch) if not self._is_ready(order)], ""
+        orders = [order for order in _orders(batch) if not self._is_ready(order)]
         if not orders:
-            return problem
+            return ""
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        result, problem = await self._make_all_ready(batch, orders)
+        chosen = (device for order in orders for device in order.allocation.result.devices.results or ())
+        self._metrics.ended(result, claims=len(orders), devices=chosen, seconds=clock() - began)
+        return problem
+
+    async def _make_all_ready(self, batch: BindBatch, orders: Sequence[_ClaimOrder]) -> tuple[str, str]:
+        """Return how it ended to make claims ready, and the problem."""
+        result, problem = READY, ""
         try:
             async with asyncio.timeout(self._timeout), asyncio.TaskGroup() as tasks:
                 watching = tasks.create_task(watch_pods(self._cache, batch.pods))
                 await asyncio.wait([tasks.create_task(self._make_ready(order)) for order in orders])
                 watching.cancel()
+        except* DeviceFailedError as group:
+            result, problem = FAILED, str(group.exceptions[0])
         except* PreBindError as group:
-            problem = str(group.exceptions[0])
+            result, problem = ERROR, str(group.exceptions[0])
         except* TimeoutError:
-            problem = f"{first_of(self.unready(batch))} not ready within {self._timeout:g} s"
-        return problem
+            result, problem = TIMEOUT, f"{first_of(self.unready(batch))} not ready within {self._timeout:g} s"
+        return result, problem
 
     async def release(self, batch: BindBatch, uids: Collection[str]) -> None:
         """Release the claims that are reserved for these pods of a batch."""
@@ -80,7 +98,7 @@ class DeviceBinder:
         allocation = order.allocation
         pods = frozenset(pod.metadata.uid for pod in order.pods).intersection(uids)
         claim = self._claims.get(allocation.claim)
-        is_stuck = claim is not None and device_states(claim) != READY
+        is_stuck = claim is not None and device_states(claim) != ALL_READY
         return ClaimRelease(allocation, pods, allocation.is_new or is_stuck)
 
     async def _make_ready(self, order: _ClaimOrder) -> None:
@@ -103,14 +121,14 @@ class DeviceBinder:
         if not (has_devices(claim, allocation) and all(is_reserved(claim, pod) for pod in order.pods)):
             raise PreBindError(f"{named(allocation.claim)} has lost its devices")
         if failures := device_states(claim).failures:
-            raise PreBindError(f"{named(allocation.claim)}: device {failures[0]}")
+            raise DeviceFailedError(f"{named(allocation.claim)}: device {failures[0]}")
 
     def _is_ready(self, order: _ClaimOrder) -> bool:
         """Return whether a claim needs no write and no wait."""
         claim, allocation = self._claims.get(order.allocation.claim), order.allocation
         if claim is None or is_gone(claim, allocation) or not has_devices(claim, allocation):
             return False
-        return all(is_reserved(claim, pod) for pod in order.pods) and device_states(claim) == READY
+        return all(is_reserved(claim, pod) for pod in order.pods) and device_states(claim) == ALL_READY
 
 
 def _orders(batch: BindBatch) -> list[_ClaimOrder]:

@@ -14,8 +14,8 @@ REASON_WAITING_FOR_VOLUMES = "WaitingForVolumes"
 """A claim is missing, or waits for its volume, on the node that the pod has been given or wherever that may be. A new
 node would not help."""
 REASON_WAITING_FOR_DEVICES = "WaitingForDevices"
-"""A ResourceClaim is missing or can never be allocated, or its devices are being made ready on the node that the pod has
-been given. A new node would not help."""
+"""A ResourceClaim is missing or can never be allocated, or its devices are being made ready on the node that the pod
+has been given. A new node would not help."""
 REASON_BIND_IN_DOUBT = "BindInDoubt"
 """A pod has been given a node, and the API server has not said for long whether its bind has worked."""
 

@@ -242,6 +242,14 @@ async def test_a_device_with_binding_conditions_is_waited_for() -> None:
         assert (bench.outcomes, bench.binder.active) == ([], 1)
         bench.api.put("x", status=status | conditions(attached="True"))
     assert bench.outcomes == ["bound a"]
+    counted = {line for line in bench.stage.metrics.page("").body.decode().splitlines() if line.endswith(" 1.0")}
+    labels = 'driver="d.example.com",profile="cpg-scheduler",status="success"'
+    assert counted > {
+        'cpg_scheduler_device_claims_total{result="success"} 1.0',
+        'cpg_scheduler_device_prebind_duration_seconds_count{result="success"} 1.0',
+        f"scheduler_dra_bindingconditions_allocations_total{{{labels}}} 1.0",
+        f"scheduler_dra_bindingconditions_wait_duration_seconds_count{{{labels}}} 1.0",
+    }
 
 
 @pytest.mark.parametrize("is_new", [False, True])
