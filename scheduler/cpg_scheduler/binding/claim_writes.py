@@ -77,6 +77,14 @@ def allocation_write(
     return _write(claim, {}, status) if status else None
 
 
+def carried_out(claim: ResourceClaim, allocation: DeviceAllocation, pod: Pod) -> ResourceClaim:
+    """Return a claim once all is written for a pod."""
+    users = claim.status.reserved_for or ()
+    if not is_reserved(claim, pod):
+        users = (*users, _consumer(pod))
+    return replace(claim, status=replace(claim.status, allocation=allocation.result, reserved_for=users))
+
+
 def is_gone(claim: ResourceClaim | None, allocation: DeviceAllocation) -> bool:
     """Return whether the claim that was decided about does not exist any more, or is being deleted."""
     return claim is None or claim.metadata.uid != allocation.uid or claim.metadata.deletion_timestamp is not None
