@@ -4,7 +4,7 @@ The catalog has of each object what a decision depends on. ``claims`` has the cl
 version, finalizers and the conditions of their devices, for what is written before pods are bound.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 from msgspec.structs import replace
@@ -19,6 +19,7 @@ from cpg_api.core.devices import (
 )
 from cpg_api.core.pod import Pod
 from cpg_client.stores import Added, Change, Deleted, Modified, Synced
+from cpg_engine.cluster.device_needs import claim_keys
 from cpg_engine.devices.catalog import DeviceCatalog
 from cpg_scheduler.cache.events import EventCollector
 from cpg_scheduler.cache.versions import SeenVersions
@@ -29,17 +30,9 @@ S = TypeVar("S", bound=DeviceObject)
 
 def device_claims_of(pod: Pod) -> frozenset[str]:
     """Return the claims for devices of a pod, as ``namespace/name``; one that is still to be made has no name yet."""
-    if not (pod.spec.resource_claims or pod.status.extended_resource_claim_status):
-        return frozenset()
-    return frozenset(f"{pod.metadata.namespace}/{name}" for name in _claim_names(pod) if name)
-
-
-def _claim_names(pod: Pod) -> Iterator[str | None]:
-    made = {found.name: found.resource_claim_name for found in pod.status.resource_claim_statuses or ()}
-    for entry in pod.spec.resource_claims or ():
-        yield entry.resource_claim_name or made.get(entry.name)
-    if pod.status.extended_resource_claim_status is not None:
-        yield pod.status.extended_resource_claim_status.resource_claim_name
+    extended = pod.status.extended_resource_claim_status
+    own = () if extended is None else (f"{pod.metadata.namespace}/{extended.resource_claim_name}",)
+    return frozenset((*claim_keys(pod), *own)) if own or pod.spec.resource_claims else frozenset()
 
 
 class DeviceCache:

@@ -5,17 +5,21 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from cpg_api.core.devices import AllocationResult, DeviceAllocationResult, DeviceResult
 from cpg_api.core.pod import PodResourceClaim, SchedulingGroup
+from cpg_api.meta import ObjectMeta
+from cpg_api.scheduling.policies import PodGroupResourceClaim
 from cpg_client.errors import ApiError, ConnectionFailedError
 from cpg_engine.decisions import DeviceAllocation
-from cpg_engine.testing.builders import pod
+from cpg_engine.testing.builders import pod, pod_group
 from cpg_scheduler.binding import claim_writer
 from cpg_scheduler.binding.claim_writes import ClaimRelease
 from cpg_scheduler.testing.binder_fixture import BinderFixture, run_others, until
+from cpg_scheduler.testing.stage import NATIVE
 
 SILENCE = ConnectionFailedError("server", "PATCH", "no answer")
 OUTAGE = ApiError(500, "InternalError", "etcd is away")
@@ -312,3 +316,43 @@ async def test_a_claim_can_be_released_on_its_own() -> None:
         await bench.claims.release([*releases, ClaimRelease(chosen("z", "gpu-1"))])
     assert [is_allocated(bench, name) for name in "xyz"] == [False, True, True]
     assert users_of(bench, "y") == ["other"]
+
+
+# A native group that has a claim stands for its pods.
+
+GROUP_ENTRY = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "uid-g"}
+
+
+def join_native_group(bench: BinderFixture, names: str, claims: str) -> None:
+    """Let pods be members of a native group that has these claims."""
+    entries = tuple(PodGroupResourceClaim(name=name, resource_claim_name=name) for name in claims)
+    group = pod_group("g", meta=ObjectMeta(name="g", namespace="default", uid="uid-g"))
+    bench.stage.put(replace(group, spec=replace(group.spec, resource_claims=entries)), flavour=NATIVE)
+    for name in names:
+        found = bench.stage.pod(name)
+        spec = replace(found.spec, scheduling_group=SchedulingGroup(pod_group_name="g"))
+        bench.stage.put(replace(found, spec=spec))
+
+
+async def test_a_claim_of_a_native_group_is_reserved_for_the_group() -> None:
+    """Once for all pods; another claim of theirs is reserved for the pods."""
+    async with binding("ab", "xy") as bench:
+        join_native_group(bench, "ab", "x")
+        bench.start("ab", chosen("x"), chosen("y"))
+    reserved = [msgspec.to_builtins(bench.api.claim(name).status.reserved_for) for name in "xy"]
+    assert reserved == [(GROUP_ENTRY,), (user("a"), user("b"))]
+    assert bench.outcomes == ["bound ab"]
+
+
+@pytest.mark.parametrize("others", [False, True])
+async def test_the_reservation_of_a_group_is_released_with_its_last_pod(others: bool) -> None:  # noqa: FBT001 - a case
+    """While another member has a node, it stays."""
+    async with binding("ab", "xy") as bench:
+        join_native_group(bench, "abc" if others else "ab", "x")
+        if others:
+            bench.stage.cache.assume("uid-default-c", "n1")
+        bench.api.error = lambda sent: ApiError(422, "Invalid", "no") if sent.path.endswith("/y") else None
+        bench.api.put("x", status=allocated() | {"reservedFor": [GROUP_ENTRY]})
+        bench.start("ab", chosen("x"), chosen("y"))
+    assert (bench.outcomes, is_allocated(bench, "x")) == (["failed ab"], others)
+    assert users_of(bench, "x") == (["g"] if others else [])
