@@ -64,11 +64,6 @@ class DeviceDriver:
         """Return the spec of a claim for one device."""
         return {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": self.name}}]}}
 
-    async def create_template(self) -> None:
-        """Create a template for claims of one device."""
-        body = {"metadata": {"name": "one"}, "spec": {"spec": self.claim_spec()}}
-        await self.connection.post(self.path("resourceclaimtemplates", api=API), body)
-
     async def create_claim(self, name: str) -> None:
         """Create a claim for one device."""
         await self.connection.post(
@@ -82,7 +77,19 @@ class DeviceDriver:
         body = {"apiVersion": api, "kind": "PodGroup", "metadata": {"name": name}, "spec": spec}
         await self.connection.post(self.path("podgroups", api=f"/apis/{api}"), body)
 
-    async def create_pod(self, name: str, *, group: str = "", claim: str = "") -> None:
+    async def begin(self) -> None:
+        """Create the namespace, with a template for claims of one device, and wait until it accepts pods."""
+        await self.connection.post("/api/v1/namespaces", {"metadata": {"name": self.name}})
+        while True:
+            # Pods are accepted when the namespace has its service account.
+            with contextlib.suppress(ApiError):
+                await self.connection.get(self.path("serviceaccounts", "default"))
+                break
+            await asyncio.sleep(0.05)
+        body = {"metadata": {"name": "one"}, "spec": {"spec": self.claim_spec()}}
+        await self.connection.post(self.path("resourceclaimtemplates", api=API), body)
+
+    async def create_pod(self, name: str, *, group: str = "", native_group: str = "", claim: str = "") -> None:
         """Create a pod with a claim of its own, or one that it shares."""
         source = {"resourceClaimName": claim} if claim else {"resourceClaimTemplateName": "one"}
         container = {"name": "main", "image": "busybox", "resources": {"claims": [{"name": "gpu"}]}}
@@ -90,6 +97,7 @@ class DeviceDriver:
             "schedulerName": "cpg-scheduler",
             "containers": [container],
             "resourceClaims": [{"name": "gpu", **source}],
+            **({"schedulingGroup": {"podGroupName": native_group}} if native_group else {}),
         }
         labels = {"scheduling.cpg.dev/pod-group": group} if group else {}
         await self.connection.post(self.path("pods"), {"metadata": {"name": name, "labels": labels}, "spec": spec})
@@ -155,15 +163,19 @@ class DeviceDriver:
         await self.wait_until(holds, f"the claims do not become {expected}")
 
 
+def nodes() -> Plain:
+    """Return the nodes."""
+    amounts = {"cpu": "4", "memory": "8Gi", "pods": "110"}
+    status = {"capacity": amounts, "allocatable": amounts}
+    items = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status} for name in NODES]
+    return {"apiVersion": "v1", "kind": "List", "items": items}
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """Run a cluster with two nodes and the controller of claims."""
-    amounts = {"cpu": "4", "memory": "8Gi", "pods": "110"}
-    status = {"capacity": amounts, "allocatable": amounts}
-    nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status} for name in NODES]
     with Cluster(ClusterSpec(components=("controller-manager",))) as running:
-        listed = {"apiVersion": "v1", "kind": "List", "items": nodes}
-        running.kubectl("apply", "-f", "-", input=msgspec.json.encode(listed).decode())
+        running.kubectl("apply", "-f", "-", input=msgspec.json.encode(nodes()).decode())
         yield running
 
 
@@ -179,15 +191,8 @@ async def driver(cluster: Cluster, request: pytest.FixtureRequest) -> AsyncItera
     """Return a driver of its own for each test; its pods and slices are deleted afterwards."""
     name = f"devices-{zlib.crc32(request.node.name.encode())}"
     async with Connection.from_kubeconfig(cluster.kubeconfig) as connection:
-        await connection.post("/api/v1/namespaces", {"metadata": {"name": name}})
         driver = DeviceDriver(connection, name)
-        while True:
-            # Pods are accepted when the namespace has its service account.
-            with contextlib.suppress(ApiError):
-                await connection.get(driver.path("serviceaccounts", "default"))
-                break
-            await asyncio.sleep(0.05)
-        await driver.create_template()
+        await driver.begin()
         yield driver
         await connection.delete(driver.path("pods"), {"gracePeriodSeconds": 0})
         await connection.delete(f"{API}/resourceslices", params={"fieldSelector": f"spec.driver={driver.driver}"})
