@@ -189,6 +189,18 @@ async def test_a_refusal_ends_the_batch_and_releases_the_other_claims(status: in
     assert (bench.outcomes, bench.assumed(), bench.sent("a")) == (["failed ab"], [], 0)
 
 
+async def test_a_write_that_is_under_way_is_released_too() -> None:
+    """When another claim ends the batch, the answer to the write is awaited first: it might come later."""
+    async with binding("ab", "xy") as bench:
+        answer = bench.api.slow[f"{CLAIM}/status"] = asyncio.Event()
+        bench.api.error = lambda sent: ApiError(422, "Invalid", "no") if sent.path.endswith("/y") else None
+        bench.start("ab", each={"a": (chosen("x"),), "b": (chosen("y"),)})
+        await run_others(50)
+        assert bench.outcomes == []
+        answer.set()
+    assert (bench.outcomes, is_allocated(bench, "x")) == (["failed ab"], False)
+
+
 async def test_a_shared_claim_stays_with_its_other_users() -> None:
     """Only our unbound pods are removed."""
     async with binding("ab", "xy") as bench:
