@@ -2,10 +2,12 @@
 
 import contextlib
 import itertools
+import random
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from aiohttp import web
 
 from cpg_client.errors import ApiError
 from cpg_client.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
@@ -60,12 +62,41 @@ async def test_a_new_leader_completes_allocated_claims(testbed: "Testbed", api_p
     leader = testbed.start_replica(proxy=api_proxy, bindsInFlight=1)
     await testbed.wait_for_log(leader, "ready")
     api_proxy.at(writes, leader.process.kill)
-    entries = [[{"name": "gpu", "resourceClaimName": f"claim-{number}"}] for number in range(SIZE)]
-    pods = [testbed.pod(f"pod-{number}", group="pg", resourceClaims=entries[number]) for number in range(SIZE)]
-    await testbed.create(testbed.group("pg", SIZE), *pods)
+    await testbed.create(*gang(testbed))
     await testbed.wait_until(lambda: not leader.process.is_running)
     testbed.start_replica()
     await testbed.wait_until_bound(SIZE)
+    await check_claims(testbed)
+
+
+@pytest.mark.usefixtures("devices")
+async def test_claims_are_allocated_although_many_requests_fail(testbed: "Testbed", api_proxy: "ApiProxy") -> None:
+    """With conflicts and outages of any kind at random, in reads and writes; nothing is left of failed attempts."""
+    choices = random.Random(1)  # noqa: S311 - a run can be repeated
+    statuses = [*[0] * 8, 409, 429, 500, 503, 422]
+
+    def refuse(request: web.Request) -> int:
+        return choices.choice(statuses) if "/resourceclaims/" in request.path else 0
+
+    api_proxy.refuse = refuse
+    replica = testbed.start_replica(proxy=api_proxy, backoff={"first": 0.1, "most": 0.5})
+    await testbed.wait_for_log(replica, "ready")
+    await testbed.create(*gang(testbed))
+    await testbed.wait_until(lambda: replica.log_lines("binds dropped"))
+    statuses.remove(422)
+    await testbed.wait_until_bound(SIZE, 60)
+    await check_claims(testbed)
+
+
+def gang(testbed: "Testbed") -> "list[CreateRequest]":
+    """Return a gang whose pods have a claim each."""
+    entries = [[{"name": "gpu", "resourceClaimName": f"claim-{number}"}] for number in range(SIZE)]
+    pods = [testbed.pod(f"pod-{number}", group="pg", resourceClaims=entries[number]) for number in range(SIZE)]
+    return [testbed.group("pg", SIZE), *pods]
+
+
+async def check_claims(testbed: "Testbed") -> None:
+    """Check that each claim is reserved for its pod alone, which is at the node of its device."""
     uids = {one["metadata"]["uid"]: one["metadata"]["name"] for one in await testbed.list_objects(PODS)}
     nodes, used = await testbed.pod_nodes(), []
     for found in await testbed.list_objects(RESOURCE_CLAIMS):
