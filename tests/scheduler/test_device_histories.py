@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -139,3 +140,21 @@ def test_no_device_is_given_twice(steps: list[tuple[str, int]]) -> None:
             assert pools == {pod.spec.node_name}
     singles = [pod for pod in history.pods() if not stage.cache.group_of(pod)]
     assert len(history.taken()) >= NODES * DEVICES_PER_NODE or all(pod.spec.node_name for pod in singles)
+
+
+@pytest.mark.parametrize("written", range(5))
+def test_a_new_leader_completes_what_was_allocated(written: int) -> None:
+    """The leader is killed after so many claims of a gang of four; their pods go where their devices are."""
+    history = History()
+    history.stage.put(pod_group("g", gang=4))
+    for _ in range(4):
+        history.create("g")
+    history.stage.run_passes()
+    history.write_claims(written)
+    before = {key: claim.status.allocation for key, claim in history.claims().items() if claim.status.allocation}
+    history.stage = Stage(*history.stage.objects())
+    history.stage.settle()
+    after = {key: claim.status.allocation for key, claim in history.claims().items()}
+    assert (len(before), len(history.stage.bound())) == (written, 4)
+    assert {key: after[key] for key in before} == before
+    assert sorted(history.taken().values()) == [1] * 4
