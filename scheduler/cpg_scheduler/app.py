@@ -349,7 +349,7 @@ def _binder(
         gate=gate,
         prebinds=[
             VolumeBinder(connection, cache, timeout=settings.volume_bind_timeout),
-            DeviceBinder(claims, cache, timeout=settings.device_bind_timeout),
+            DeviceBinder(claims, cache, metrics.devices, timeout=settings.device_bind_timeout),
         ],
         metrics=metrics,
         log=shell.log,

@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from cpg_api.core.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from cpg_api.core.disruption import PodDisruptionBudget
 from cpg_api.core.namespace import Namespace
 from cpg_api.core.node import Node
@@ -54,6 +55,10 @@ HANDLERS: Mapping[type, Callable[[ClusterCache, str], Callable[[Any], None]]] = 
     CSINode: lambda cache, _: cache.storage.on_csi_node,
     PersistentVolume: lambda cache, _: cache.storage.on_volume,
     PersistentVolumeClaim: lambda cache, _: cache.storage.on_claim,
+    DeviceClass: lambda cache, _: cache.devices.on_class,
+    ResourceSlice: lambda cache, _: cache.devices.on_slice,
+    DeviceTaintRule: lambda cache, _: cache.devices.on_taint_rule,
+    ResourceClaim: lambda cache, _: cache.devices.on_claim,
     Pod: lambda cache, _: cache.on_pod,
     PodGroup: lambda cache, flavour: cache.on_group(flavour),
     CompositePodGroup: lambda cache, flavour: cache.on_group(flavour),

@@ -16,10 +16,12 @@ from cpg_api.core.volumes import PersistentVolumeClaim
 from cpg_api.scheduling.forest import GroupKey, key_of
 from cpg_api.scheduling.names import DISRUPTION_TARGET, REASON_PREEMPTION
 from cpg_cli.analysis.changes import ObjectChange, apply
+from cpg_cli.analysis.simulated_devices import released_claims
 from cpg_cli.analysis.simulated_storage import bound_claim
 from cpg_client.stall_guard import StallGuard
 from cpg_engine.decisions import VolumeAllocation
 from cpg_scheduler.binding.batch import BindBatch, BindSucceeded
+from cpg_scheduler.binding.claim_writes import carried_out
 from cpg_scheduler.cycle import SchedulingLoop
 from cpg_scheduler.debug.dump import Dump, restored
 from cpg_scheduler.inbox import EventInbox
@@ -137,7 +139,8 @@ class SimulatedScheduler:
     def settle(self) -> None:
         """Schedule until nothing changes, also at the end of the backoffs. Terminating pods end meanwhile."""
         self._run_passes()
-        self.put(*(ObjectChange(pod, None) for pod in list(self.cache.pods.values()) if pod.is_terminating))
+        for pod in [pod for pod in self.cache.pods.values() if pod.is_terminating]:
+            self.put(ObjectChange(pod, None), *released_claims(pod, self.cache.devices.claims))
         idle = 0
         while idle < IDLE_WAKE_UPS:
             before = len(self.nodes), len(self.evicted)
@@ -197,6 +200,9 @@ class SimulatedScheduler:
             for allocation in batch.allocations.get(uid, ()):
                 if isinstance(allocation, VolumeAllocation):
                     self._bind_claim(allocation)
+                else:
+                    claim = self.cache.devices.claims[allocation.claim]
+                    self.put(ObjectChange(claim, carried_out(claim, allocation, pod)))
             self.nodes[uid] = node
             self.pod_status.pop(uid, None)
             before = replace(pod, spec=replace(pod.spec, node_name=""))
@@ -245,7 +251,7 @@ class SimulatedScheduler:
             self._mark(pod, "True", victim_message(self.cache.scheduler_name, job.preemptor))
             found = self.cache.pods.get(pod.metadata.uid)
             if found is not None:
-                self.put(ObjectChange(found, None))
+                self.put(ObjectChange(found, None), *released_claims(found, self.cache.devices.claims))
         self._inbox.put(UnitEvicted(unit.job_id, unit.number))
 
     def _nominate(self, pod: Pod, node: str) -> None:

@@ -17,6 +17,7 @@ from cpg_api.scheduling.priority import PriorityClasses
 from cpg_api.scheduling.workload import Workload
 from cpg_cli.analysis.changes import ObjectChange
 from cpg_cli.analysis.controllers.objects import POD, Plain
+from cpg_cli.analysis.simulated_devices import TEMPLATE, templates_of, with_claims
 from cpg_cli.analysis.simulated_operator import OWNERS, SimulatedOperator
 from cpg_cli.analysis.simulated_scheduler import SimulatedScheduler
 from cpg_cli.analysis.simulated_storage import new_claim
@@ -79,11 +80,12 @@ class _Simulation:
         classes = {one.metadata.name: one for one in (*base.priority_classes, *objects.by_kind[PriorityClass])}
         self._classes: PriorityClasses = priority_classes(classes.values())
         self._storage_classes = [*base.storage_classes, *objects.by_kind[StorageClass]]
+        self._templates = templates_of(submitted.others)
         self._scheduler = SimulatedScheduler(base)
         self._integrations = Integrations([base.scheduler_name], DEFAULT_INTEGRATIONS)
         flavours = base.groups or objects.groups
         self._operator = SimulatedOperator(flavours, base.scheduler_name)
-        plain = (one.plain for one in submitted.others)
+        plain = (one.plain for one in submitted.others if one.document.kind != TEMPLATE)
         self._controllers = WorkloadControllers(plain, self._classes, self._labels_of_node)
         self._pods: list[Pod] = []
         self._groups: list[ObjectChange] = []
@@ -132,7 +134,7 @@ class _Simulation:
                 self._groups.append(change := ObjectChange(None, managed, flavour))
                 yield change
         for pod in objects.by_kind[Pod]:
-            yield self._admitted(pod, self._submitted.places[pod.metadata.uid])
+            yield from self._admitted(pod, self._submitted.places[pod.metadata.uid])
 
     def _created(self, created: str) -> list[ObjectChange]:
         """Return what controllers and operator create now, and the pods that have succeeded."""
@@ -155,11 +157,12 @@ class _Simulation:
         if isinstance(found, Rejected):
             raise usage_error(f"{plain['kind']} {found.name}: {found.problems[0]}", "correct its template")
         if isinstance(found, Pod):
-            yield self._admitted(found, "its template")
+            yield from self._admitted(found, "its template")
         else:
             yield from new_claim(found, self._storage_classes)
 
-    def _admitted(self, pod: Pod, place: str) -> ObjectChange:
+    def _admitted(self, pod: Pod, place: str) -> Iterator[ObjectChange]:
+        """Yield the creation of a pod, as it was admitted, and of the claims that are made for it."""
         try:
             admitted = self._integrations.with_group(admit_pod(pod, self._classes))
         except PodRefusedError as error:
@@ -167,8 +170,10 @@ class _Simulation:
         if admitted.spec.scheduler_name != self._base.scheduler_name:
             name, ours = admitted.spec.scheduler_name, self._base.scheduler_name
             self._notes[f"pods with schedulerName {name} are not simulated: kube-cpg schedules those of {ours}"] = None
+        admitted, claims = with_claims(admitted, self._templates)
         self._pods.append(admitted)
-        return ObjectChange(None, admitted)
+        yield from (ObjectChange(None, claim) for claim in claims)
+        yield ObjectChange(None, admitted)
 
     def _labels_of_node(self, uid: str) -> Mapping[str, str] | None:
         """Return the labels of the node of a pod, or None if it has none."""

@@ -1,5 +1,6 @@
 """The kinds of objects that decisions depend on, and where each stands in a dump."""
 
+from cpg_api.core.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from cpg_api.core.disruption import PodDisruptionBudget
 from cpg_api.core.namespace import Namespace
 from cpg_api.core.node import Node
@@ -18,6 +19,10 @@ FIELDS: dict[type, str] = {
     CSINode: "csi_nodes",
     PersistentVolume: "volumes",
     PersistentVolumeClaim: "claims",
+    DeviceClass: "device_classes",
+    ResourceSlice: "slices",
+    DeviceTaintRule: "taint_rules",
+    ResourceClaim: "device_claims",
     Pod: "pods",
 }
 """The field of a dump that has the objects of a kind."""
@@ -31,5 +36,17 @@ RESOURCES: dict[type, Resource] = {
     CSINode: resources.CSI_NODES,
     PersistentVolume: resources.PERSISTENT_VOLUMES,
     PersistentVolumeClaim: resources.PERSISTENT_VOLUME_CLAIMS,
+    DeviceClass: resources.DEVICE_CLASSES,
+    ResourceSlice: resources.RESOURCE_SLICES,
+    DeviceTaintRule: resources.DEVICE_TAINT_RULES,
+    ResourceClaim: resources.RESOURCE_CLAIMS,
     Pod: resources.PODS,
 }
+
+OLDER: dict[type, tuple[Resource, ...]] = {
+    DeviceClass: (),
+    ResourceSlice: (),
+    DeviceTaintRule: (resources.DEVICE_TAINT_RULES_BETA,),
+    ResourceClaim: (),
+}
+"""The kinds that not every API server has, with their older versions."""

@@ -16,7 +16,7 @@ from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.names import SCHEDULER_NAME
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_cli.cluster.api_server import ApiServer, ApiServerError
-from cpg_cli.cluster.kinds import RESOURCES
+from cpg_cli.cluster.kinds import OLDER, RESOURCES
 from cpg_cli.cluster.objects import ClusterObjects
 from cpg_client.flavours import KINDS
 from cpg_client.resources import Resource, group_path
@@ -127,6 +127,9 @@ def _listed(
                     objects.append(project(parsed))
             report(resource.plural, len(objects), len(objects) + page.metadata.remaining_item_count)
     except ApiServerError as error:
+        if error.status == NOT_FOUND and kind in OLDER:
+            older = [one for one in OLDER[kind] if one != resource]
+            return _listed(server, older[0], kind, namespace, found, report, project=project) if older else []
         if error.status not in {FORBIDDEN, NOT_FOUND}:
             raise
         found.unread[resource.plural] = str(error)

@@ -207,7 +207,8 @@ class DeviceAllocator:
         for key in pod.claims:
             held = self.claims.held.get(key)
             result = held.result if held is not None else new.get(key) or self.claims.simulated[key]
-            yield DeviceAllocation(key, self.catalog.claims[key].metadata.uid, result, is_new=held is None)
+            is_new = held is None or held.assumed is not None
+            yield DeviceAllocation(key, self.catalog.claims[key].metadata.uid, result, is_new)
 
     def _reach(self, result: AllocationResult) -> Flags:
         """Return the rows where devices can be used."""

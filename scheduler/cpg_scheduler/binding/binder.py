@@ -1,14 +1,14 @@
 """The binder: sends the binds of decided batches while the loop schedules the next units.
 
-1. **PreBind.** A batch waits until everything that its pods need is ready, such as their volumes. Only later batches of
-   the same unit wait with it. One volume that cannot be had ends the batch before any of its pods is bound.
+1. **PreBind.** A batch waits until everything that its pods need is ready: volumes and devices. Only later batches of
+   the same unit wait with it. One of them that cannot be had ends the batch before any of its pods is bound.
 2. **Validation.** The batch is validated against what has arrived since the decision. If it is outdated, none of its
    pods is bound, and the unit is attempted again at once. Later batches of the unit were decided because of this one,
    so they end as well.
 3. **An unanswered bind is never guessed about.** It may have worked, so the pod is read until it shows its node or can
    have none, and stays assumed meanwhile. Only a refusal ends it. Other binds do not wait for it; after a while the pod
    says that it is in doubt.
-4. **Nothing is undone.** Binding the pods of a tree is not one transaction in Kubernetes. Bound pods stay bound; the
+4. **No bind is undone.** Binding the pods of a tree is not one transaction in Kubernetes. Bound pods stay bound; the
    others are forgotten, and the unit is attempted again after a while. Its bound members pin the domains of the tree,
    and the rest is placed beside them.
 

@@ -16,7 +16,7 @@ from cpg_scheduler.binding.prebind import BACKOFF, PreBindError, is_final
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.cache.versions import version_of
 
-MAX_REQUESTS_IN_FLIGHT = 32
+MAX_REQUESTS_IN_FLIGHT = 64
 """Requests about claims; they do not count among the binds in flight."""
 MAX_SECONDS_TO_RELEASE = 30.0
 """Seconds after which claims that cannot be released stay as they are: allocated, which the next decision sees."""
@@ -34,8 +34,8 @@ class ClaimWriter:
         self._log = log
         self._backoff = backoff
         self._slots = asyncio.Semaphore(MAX_REQUESTS_IN_FLIGHT)
-        self._in_doubt: set[str] = set()
-        """The claims, by UID, that may have been written since the watch has shown them."""
+        self._in_doubt: dict[str, asyncio.Future[bytes]] = {}
+        """The last writes, by the UID of the claim, that the watch may not have shown; some are under way."""
 
     def now(self) -> str:
         """Return the time of day of the API server."""
@@ -45,15 +45,18 @@ class ClaimWriter:
         """Send what ``decide`` says until that is nothing, and wait until the watch shows it."""
         failures = 0
         while True:
-            known = None if failures or uid in self._in_doubt else self._cache.devices.claims.get(key)
+            known = self._cache.devices.claims.get(key)
+            if (before := self._in_doubt.get(uid)) is not None:
+                await asyncio.wait({before})
+                known = None
             try:
                 async with self._slots:
                     written = await self._write(key, known, decide)
             except ClientError as error:
-                if isinstance(error, ApiError) and is_final(error):
-                    self._in_doubt.discard(uid)
-                    raise PreBindError(str(error)) from error
                 failures += 1
+                if isinstance(error, ApiError) and is_final(error):
+                    self._in_doubt.pop(uid, None)
+                    raise PreBindError(str(error)) from error
                 await self._connection.timing.sleep(self._backoff.wait(failures, error))
             else:
                 await self._wait_seen(key, written)
@@ -83,9 +86,12 @@ class ClaimWriter:
         namespace, name = key.split("/")
         claim = known or _read(key, await self._connection.get(RESOURCE_CLAIMS.path(namespace, name)))
         while (write := decide(claim)) is not None:
-            self._in_doubt.add(claim.metadata.uid)
             path = RESOURCE_CLAIMS.path(namespace, name, write.subresource)
-            claim = _read(key, await self._connection.patch(path, write.body, STRATEGIC_MERGE_PATCH))
+            sending = asyncio.ensure_future(self._connection.patch(path, write.body, STRATEGIC_MERGE_PATCH))
+            sending.add_done_callback(_ignore_error)
+            self._in_doubt[claim.metadata.uid] = sending
+            # A request that is cancelled may still have its effect, after a release that has not seen it.
+            claim = _read(key, await asyncio.shield(sending))
         return claim
 
     async def _wait_seen(self, key: str, claim: ResourceClaim) -> None:
@@ -95,7 +101,13 @@ class ClaimWriter:
             while key in claims and claims[key].metadata.uid == uid and not self._cache.versions.is_seen(uid, version):
                 change.clear()
                 await change.wait()
-        self._in_doubt.discard(uid)
+        self._in_doubt.pop(uid, None)
+
+
+def _ignore_error(sent: asyncio.Future[bytes]) -> None:
+    """Retrieve the error of a request for which no coroutine waits any more."""
+    if not sent.cancelled():
+        sent.exception()
 
 
 def _read(key: str, data: bytes) -> ResourceClaim:

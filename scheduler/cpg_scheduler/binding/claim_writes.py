@@ -25,7 +25,10 @@ from cpg_api.core.devices import (
 )
 from cpg_api.core.pod import Pod
 from cpg_api.meta import Condition
+from cpg_api.scheduling.podgroup import PodGroup
+from cpg_api.scheduling.policies import PodGroupResourceClaim
 from cpg_client.resources import NATIVE_GROUP, NATIVE_POD_GROUPS, PODS, STATUS
+from cpg_engine.cluster.device_needs import claim_names
 from cpg_engine.decisions import DeviceAllocation
 from cpg_scheduler.binding.prebind import PreBindError
 
@@ -37,14 +40,21 @@ class ClaimWrite(NamedTuple):
     body: dict[str, Any]
 
 
+class ClaimUser(NamedTuple):
+    """A pod that uses a claim, and the consumer that stands for it: the pod, or its native PodGroup."""
+
+    pod: Pod
+    consumer: ConsumerReference
+
+
 class ClaimRelease(Struct, frozen=True):
-    """A claim that these pods, by UID, do not use after all; with other devices than these by now, it is left alone.
+    """A claim that these consumers, by UID, do not use after all; with other devices by now, it is left alone.
 
     If no consumer is left, ``deallocates`` says whether its devices are free again.
     """
 
     allocation: DeviceAllocation
-    pods: frozenset[str] = frozenset()
+    consumers: frozenset[str] = frozenset()
     deallocates: bool = True
 
 
@@ -54,9 +64,9 @@ def named(claim: str) -> str:
 
 
 def allocation_write(
-    claim: ResourceClaim, allocation: DeviceAllocation, pods: Sequence[Pod], now: str
+    claim: ResourceClaim, allocation: DeviceAllocation, users: Sequence[ClaimUser], now: str
 ) -> ClaimWrite | None:
-    """Return the next write that allocates a claim and reserves it for pods, or None if nothing is left to write."""
+    """Return the next write that allocates a claim and reserves it for its users, or None if nothing is left."""
     if is_gone(claim, allocation):
         raise PreBindError(f"{named(allocation.claim)} is gone or terminating")
     status: dict[str, Any] = {}
@@ -68,13 +78,21 @@ def allocation_write(
         status["allocation"] = msgspec.to_builtins(replace(allocation.result, allocation_timestamp=now))
     elif not has_devices(claim, allocation):
         raise PreBindError(f"{named(allocation.claim)} was allocated other devices meanwhile")
-    missing = [pod for pod in pods if not is_reserved(claim, pod)]
-    users = len(claim.status.reserved_for or ()) + len(missing)
-    if users > MAX_RESERVED_FOR:
-        raise PreBindError(f"{named(allocation.claim)} would have {users} users, more than {MAX_RESERVED_FOR}")
+    missing = dict.fromkeys(user.consumer for user in users if not is_reserved(claim, user.pod))
+    number = len(claim.status.reserved_for or ()) + len(missing)
+    if number > MAX_RESERVED_FOR:
+        raise PreBindError(f"{named(allocation.claim)} would have {number} users, more than {MAX_RESERVED_FOR}")
     if missing:
-        status["reservedFor"] = [msgspec.to_builtins(_consumer(pod)) for pod in missing]
+        status["reservedFor"] = [msgspec.to_builtins(consumer) for consumer in missing]
     return _write(claim, {}, status) if status else None
+
+
+def carried_out(claim: ResourceClaim, allocation: DeviceAllocation, pod: Pod) -> ResourceClaim:
+    """Return a claim once all is written for a pod."""
+    users = claim.status.reserved_for or ()
+    if not is_reserved(claim, pod):
+        users = (*users, consumer_of(pod))
+    return replace(claim, status=replace(claim.status, allocation=allocation.result, reserved_for=users))
 
 
 def is_gone(claim: ResourceClaim | None, allocation: DeviceAllocation) -> bool:
@@ -92,9 +110,9 @@ def release_write(claim: ResourceClaim, release: ClaimRelease) -> ClaimWrite | N
     if claim.metadata.uid != release.allocation.uid or not has_devices(claim, release.allocation):
         return None
     users = [found.uid for found in claim.status.reserved_for or ()]
-    if release.deallocates and release.pods.issuperset(users):
+    if release.deallocates and release.consumers.issuperset(users):
         return _write(claim, {}, {"allocation": None, "reservedFor": None, "devices": None})
-    removed = [{"$patch": "delete", "uid": uid} for uid in users if uid in release.pods]
+    removed = [{"$patch": "delete", "uid": uid} for uid in users if uid in release.consumers]
     return _write(claim, {}, {"reservedFor": removed}) if removed else None
 
 
@@ -143,8 +161,18 @@ def _is_true(conditions: Sequence[Condition], kind: str) -> bool:
     return found is not None and found.status == "True"
 
 
-def _consumer(pod: Pod) -> ConsumerReference:
+def consumer_of(pod: Pod, key: str = "", group: PodGroup | None = None) -> ConsumerReference:
+    """Return the consumer that stands for a pod with a claim; it is the native group if that has the pod's entry."""
+    entries = {(one.name, one.resource_claim_name, one.resource_claim_template_name) for one in _claims_of(group)}
+    for entry, name in claim_names(pod) if entries else ():
+        shared = (entry.name, entry.resource_claim_name, entry.resource_claim_template_name) in entries
+        if shared and group is not None and key == f"{pod.metadata.namespace}/{name}":
+            return ConsumerReference(NATIVE_GROUP, NATIVE_POD_GROUPS.plural, group.metadata.name, group.metadata.uid)
     return ConsumerReference(resource=PODS.plural, name=pod.metadata.name, uid=pod.metadata.uid)
+
+
+def _claims_of(group: PodGroup | None) -> Sequence[PodGroupResourceClaim]:
+    return (group.spec.resource_claims or ()) if group is not None else ()
 
 
 def _write(claim: ResourceClaim, metadata: dict[str, Any], status: dict[str, Any] | None) -> ClaimWrite:

@@ -12,14 +12,20 @@ from collections.abc import Collection, Sequence
 
 from msgspec import Struct
 
+from cpg_api.core.devices import ResourceClaim
 from cpg_api.core.pod import Pod
+from cpg_api.scheduling.forest import GroupKey, key_of
+from cpg_api.scheduling.podgroup import PodGroup
+from cpg_client.flavours import NATIVE
 from cpg_engine.decisions import DeviceAllocation
 from cpg_scheduler.binding.batch import BindBatch
 from cpg_scheduler.binding.claim_writer import ClaimWriter
 from cpg_scheduler.binding.claim_writes import (
     ClaimRelease,
+    ClaimUser,
     DeviceStates,
     allocation_write,
+    consumer_of,
     device_states,
     has_devices,
     is_gone,
@@ -28,15 +34,24 @@ from cpg_scheduler.binding.claim_writes import (
 )
 from cpg_scheduler.binding.prebind import PreBindError, first_of, watch_pods
 from cpg_scheduler.cache.cluster import ClusterCache
+from cpg_scheduler.observability.device_metrics import ERROR, FAILED, READY, TIMEOUT, DeviceMetrics
 
-READY = DeviceStates((), ())
+ALL_READY = DeviceStates((), ())
+
+
+class DeviceFailedError(PreBindError):
+    """A driver says that a device will never be ready."""
 
 
 class _ClaimOrder(Struct, frozen=True):
     """What a batch allocates to a claim, and the pods of the batch that use it."""
 
     allocation: DeviceAllocation
-    pods: Sequence[Pod]
+    users: Sequence[ClaimUser]
+
+    def is_reserved(self, claim: ResourceClaim) -> bool:
+        """Return whether the claim is reserved for all of them."""
+        return all(is_reserved(claim, user.pod) for user in self.users)
 
 
 class DeviceBinder:
@@ -44,8 +59,9 @@ class DeviceBinder:
 
     name = "devices"
 
-    def __init__(self, writer: ClaimWriter, cache: ClusterCache, *, timeout: float) -> None:
+    def __init__(self, writer: ClaimWriter, cache: ClusterCache, metrics: DeviceMetrics, *, timeout: float) -> None:
         """Wait for the devices of a batch at most ``timeout`` seconds."""
+        self._metrics = metrics
         self._writer = writer
         self._cache = cache
         self._claims = cache.devices.claims
@@ -53,41 +69,70 @@ class DeviceBinder:
 
     def unready(self, batch: BindBatch) -> list[str]:
         """Return the claims of a batch that are not ready for all of its pods, by kind and name."""
-        return [named(order.allocation.claim) for order in _orders(batch) if not self._is_ready(order)]
+        return [named(order.allocation.claim) for order in self._orders(batch) if not self._is_ready(order)]
 
     async def prebind(self, batch: BindBatch) -> str:
         """Return as soon as all claims of a batch are ready, or the problem that prevents it."""
-        orders, problem = [order for order in _orders(batch) if not self._is_ready(order)], ""
+        orders = [order for order in self._orders(batch) if not self._is_ready(order)]
         if not orders:
-            return problem
+            return ""
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        result, problem = await self._make_all_ready(batch, orders)
+        chosen = (device for order in orders for device in order.allocation.result.devices.results or ())
+        self._metrics.ended(result, claims=len(orders), devices=chosen, seconds=clock() - began)
+        return problem
+
+    async def _make_all_ready(self, batch: BindBatch, orders: Sequence[_ClaimOrder]) -> tuple[str, str]:
+        """Return how it ended to make claims ready, and the problem."""
+        result, problem = READY, ""
         try:
             async with asyncio.timeout(self._timeout), asyncio.TaskGroup() as tasks:
                 watching = tasks.create_task(watch_pods(self._cache, batch.pods))
                 await asyncio.wait([tasks.create_task(self._make_ready(order)) for order in orders])
                 watching.cancel()
+        except* DeviceFailedError as group:
+            result, problem = FAILED, str(group.exceptions[0])
         except* PreBindError as group:
-            problem = str(group.exceptions[0])
+            result, problem = ERROR, str(group.exceptions[0])
         except* TimeoutError:
-            problem = f"{first_of(self.unready(batch))} not ready within {self._timeout:g} s"
-        return problem
+            result, problem = TIMEOUT, f"{first_of(self.unready(batch))} not ready within {self._timeout:g} s"
+        return result, problem
 
     async def release(self, batch: BindBatch, uids: Collection[str]) -> None:
         """Release the claims that are reserved for these pods of a batch."""
-        await self._writer.release(self._release(order, uids) for order in _orders(batch))
+        await self._writer.release([self._release(order, uids) for order in self._orders(batch)])
 
     def _release(self, order: _ClaimOrder, uids: Collection[str]) -> ClaimRelease:
         """Return a release; an earlier allocation stays for the next attempt, unless its devices do not get ready."""
         allocation = order.allocation
-        pods = frozenset(pod.metadata.uid for pod in order.pods).intersection(uids)
+        unbound = [user for user in order.users if user.pod.metadata.uid in uids]
+        consumers = {user.consumer.uid for user in unbound if not self._has_other_pods(user, uids)}
         claim = self._claims.get(allocation.claim)
-        is_stuck = claim is not None and device_states(claim) != READY
-        return ClaimRelease(allocation, pods, allocation.is_new or is_stuck)
+        is_stuck = claim is not None and device_states(claim) != ALL_READY
+        return ClaimRelease(allocation, frozenset(consumers), allocation.is_new or is_stuck)
+
+    def _has_other_pods(self, user: ClaimUser, uids: Collection[str]) -> bool:
+        """Return whether the consumer of a pod is its group, and stands for other pods with a node as well."""
+        group = self._native_group(user.pod)
+        if group is None or user.consumer.uid != group.metadata.uid:
+            return False
+        members = self._cache.members(NATIVE, key_of(group))
+        return any(pod.spec.node_name and pod.metadata.uid not in uids for pod in members)
+
+    def _native_group(self, pod: Pod) -> PodGroup | None:
+        """Return the native group that a pod names."""
+        name = pod.spec.scheduling_group.pod_group_name if pod.spec.scheduling_group else None
+        if name is None or NATIVE not in self._cache.stores:
+            return None
+        found = self._cache.stores[NATIVE].forest.groups.get(GroupKey(PodGroup.kind, pod.metadata.namespace, name))
+        return found if isinstance(found, PodGroup) else None
 
     async def _make_ready(self, order: _ClaimOrder) -> None:
         """Write a claim, and wait until its drivers have its devices ready."""
         allocation, now = order.allocation, self._writer.now()
         await self._writer.write(
-            allocation.claim, allocation.uid, lambda claim: allocation_write(claim, allocation, order.pods, now)
+            allocation.claim, allocation.uid, lambda claim: allocation_write(claim, allocation, order.users, now)
         )
         with self._cache.versions.watching((allocation.uid,)) as change:
             while not self._is_ready(order):
@@ -100,27 +145,28 @@ class DeviceBinder:
         claim, allocation = self._claims.get(order.allocation.claim), order.allocation
         if claim is None or is_gone(claim, allocation):
             raise PreBindError(f"{named(allocation.claim)} is gone or terminating")
-        if not (has_devices(claim, allocation) and all(is_reserved(claim, pod) for pod in order.pods)):
+        if not (has_devices(claim, allocation) and order.is_reserved(claim)):
             raise PreBindError(f"{named(allocation.claim)} has lost its devices")
         if failures := device_states(claim).failures:
-            raise PreBindError(f"{named(allocation.claim)}: device {failures[0]}")
+            raise DeviceFailedError(f"{named(allocation.claim)}: device {failures[0]}")
 
     def _is_ready(self, order: _ClaimOrder) -> bool:
         """Return whether a claim needs no write and no wait."""
         claim, allocation = self._claims.get(order.allocation.claim), order.allocation
         if claim is None or is_gone(claim, allocation) or not has_devices(claim, allocation):
             return False
-        return all(is_reserved(claim, pod) for pod in order.pods) and device_states(claim) == READY
+        return order.is_reserved(claim) and device_states(claim) == ALL_READY
 
-
-def _orders(batch: BindBatch) -> list[_ClaimOrder]:
-    """Return what a batch allocates to each claim, with its users."""
-    allocations: dict[str, DeviceAllocation] = {}
-    users: dict[str, list[Pod]] = {}
-    for uid, allocated in batch.allocations.items():
-        for one in allocated:
-            if isinstance(one, DeviceAllocation):
-                if one.is_new or one.claim not in allocations:
-                    allocations[one.claim] = one
-                users.setdefault(one.claim, []).append(batch.pods[uid])
-    return [_ClaimOrder(one, users[key]) for key, one in sorted(allocations.items())]
+    def _orders(self, batch: BindBatch) -> list[_ClaimOrder]:
+        """Return what a batch allocates to each claim, with its users."""
+        allocations: dict[str, DeviceAllocation] = {}
+        users: dict[str, list[ClaimUser]] = {}
+        for uid, allocated in batch.allocations.items():
+            pod = batch.pods[uid]
+            for one in allocated:
+                if isinstance(one, DeviceAllocation):
+                    if one.is_new or one.claim not in allocations:
+                        allocations[one.claim] = one
+                    consumer = consumer_of(pod, one.claim, self._native_group(pod))
+                    users.setdefault(one.claim, []).append(ClaimUser(pod, consumer))
+        return [_ClaimOrder(one, users[key]) for key, one in sorted(allocations.items())]

@@ -13,24 +13,25 @@ Unlike in kube-scheduler, an assumed pod never expires: a bind without an answer
 known.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from cpg_engine.cluster.allocator import Allocators
-from cpg_engine.decisions import Allocation, Bind
+from cpg_engine.decisions import Allocation, Bind, DeviceAllocation
+from cpg_scheduler.cache.events import EventCollector
 from cpg_scheduler.cache.versions import SeenVersions
 
 
 class AssumedPods:
     """The binds that were decided and are not confirmed, by the UID of the pod."""
 
-    def __init__(self, allocators: Allocators, versions: SeenVersions) -> None:
+    def __init__(self, allocators: Allocators, events: EventCollector, versions: SeenVersions) -> None:
         """Start without any; ``allocators`` hold what was allocated with them."""
         self._allocators = allocators
+        self._events = events
         self._versions = versions
         self._binds: dict[str, Bind] = {}
-        self._uses: Counter[tuple[type[Allocation], str]] = Counter()
-        """How many assumed pods need what is allocated to a claim, by the kind of allocation and the claim."""
+        self._allocated: dict[tuple[type[Allocation], str], tuple[Allocation, set[str]]] = {}
+        """What is assumed for a claim of each kind, and the assumed pods, by UID, that need it."""
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._binds
@@ -53,24 +54,31 @@ class AssumedPods:
     def add(self, bind: Bind) -> None:
         """Assume a bind."""
         self._binds[bind.uid] = bind
-        self._uses.update(map(_use, bind.allocations))
+        for found in bind.allocations:
+            _, users = self._allocated.setdefault((type(found), found.claim), (found, set()))
+            users.add(bind.uid)
         self._allocators.assume(bind.allocations)
 
-    def remove(self, uid: str) -> None:
-        """End an assumption, whether confirmed or not; what another assumed pod needs stays allocated."""
+    def remove(self, uid: str, *, is_bound: bool = False) -> None:
+        """End an assumption, confirmed or not; what another assumed pod needs stays allocated."""
         bind = self._binds.pop(uid, None)
         if bind is None:
             return
-        self._uses.subtract(map(_use, bind.allocations))
-        unused = [found for found in bind.allocations if not self._uses[_use(found)]]
-        for found in unused:
-            del self._uses[_use(found)]
+        unused = list(self._leave(bind))
         self._allocators.forget(unused)
+        if not is_bound and any(isinstance(found, DeviceAllocation) for found in unused):
+            self._events.change_devices()
         self._versions.notify(uid)
 
-
-def _use(allocation: Allocation) -> tuple[type[Allocation], str]:
-    return type(allocation), allocation.claim
+    def _leave(self, bind: Bind) -> Iterator[Allocation]:
+        """Yield what no assumed pod needs any more, as it was assumed for the first of them."""
+        for found in bind.allocations:
+            key = (type(found), found.claim)
+            allocation, users = self._allocated[key]
+            users.discard(bind.uid)
+            if not users:
+                del self._allocated[key]
+                yield allocation
 
 
 class BindsInFlight:

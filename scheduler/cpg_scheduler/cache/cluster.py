@@ -80,7 +80,7 @@ class ClusterCache:
         self.devices = DeviceCache(
             snapshot.ledger.devices, events=self.events, versions=self.versions, change_users=self._change_units_of
         )
-        self.assumed = AssumedPods(snapshot.ledger.allocators, self.versions)
+        self.assumed = AssumedPods(snapshot.ledger.allocators, self.events, self.versions)
         self.binds_in_flight = BindsInFlight()
         self.placement_changes = 0
         """Counts the changes after which a placement that was decided before may be wrong."""
@@ -98,7 +98,7 @@ class ClusterCache:
         if node is not None and new is not None and not (new.spec.node_name or new.is_terminal or new.is_terminating):
             new = _with_node(new, node)
         else:
-            self.assumed.remove(uid)
+            self.assumed.remove(uid, is_bound=new is not None and bool(new.spec.node_name))
         self._replace_pod(self.pods.get(old.metadata.uid) if old is not None else None, new)
 
     def on_node(self, change: Change[Node]) -> None:

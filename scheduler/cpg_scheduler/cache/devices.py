@@ -4,7 +4,7 @@ The catalog has of each object what a decision depends on. ``claims`` has the cl
 version, finalizers and the conditions of their devices, for what is written before pods are bound.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 from msgspec.structs import replace
@@ -19,6 +19,7 @@ from cpg_api.core.devices import (
 )
 from cpg_api.core.pod import Pod
 from cpg_client.stores import Added, Change, Deleted, Modified, Synced
+from cpg_engine.cluster.device_needs import claim_keys
 from cpg_engine.devices.catalog import DeviceCatalog
 from cpg_scheduler.cache.events import EventCollector
 from cpg_scheduler.cache.versions import SeenVersions
@@ -29,17 +30,9 @@ S = TypeVar("S", bound=DeviceObject)
 
 def device_claims_of(pod: Pod) -> frozenset[str]:
     """Return the claims for devices of a pod, as ``namespace/name``; one that is still to be made has no name yet."""
-    if not (pod.spec.resource_claims or pod.status.extended_resource_claim_status):
-        return frozenset()
-    return frozenset(f"{pod.metadata.namespace}/{name}" for name in _claim_names(pod) if name)
-
-
-def _claim_names(pod: Pod) -> Iterator[str | None]:
-    made = {found.name: found.resource_claim_name for found in pod.status.resource_claim_statuses or ()}
-    for entry in pod.spec.resource_claims or ():
-        yield entry.resource_claim_name or made.get(entry.name)
-    if pod.status.extended_resource_claim_status is not None:
-        yield pod.status.extended_resource_claim_status.resource_claim_name
+    extended = pod.status.extended_resource_claim_status
+    own = () if extended is None else (f"{pod.metadata.namespace}/{extended.resource_claim_name}",)
+    return frozenset((*claim_keys(pod), *own)) if own or pod.spec.resource_claims else frozenset()
 
 
 class DeviceCache:
@@ -87,21 +80,24 @@ class DeviceCache:
         if after is not None:
             self._versions.note(after.metadata.uid, after.metadata)
         if _allocation(before) is not None and _allocation(before) != _allocation(after):
-            self._events.change_cluster()
+            self._events.change_devices()
         if _relevant(before) != _relevant(after):
             self._change_users(self._users.get(key, ()))
 
     def on_slice(self, change: Change[ResourceSlice]) -> None:
         """Take a change of a slice."""
-        self._update(change, self.catalog.put_slice, self.catalog.remove_slice)
+        if self._update(change, self.catalog.put_slice, self.catalog.remove_slice):
+            self._events.change_devices()
 
     def on_class(self, change: Change[DeviceClass]) -> None:
         """Take a change of a device class."""
-        self._update(change, self.catalog.put_class, self.catalog.remove_class)
+        if self._update(change, self.catalog.put_class, self.catalog.remove_class):
+            self._events.change_device_class()
 
     def on_taint_rule(self, change: Change[DeviceTaintRule]) -> None:
         """Take a change of a taint rule."""
-        self._update(change, self.catalog.put_taint_rule, self.catalog.remove_taint_rule)
+        if self._update(change, self.catalog.put_taint_rule, self.catalog.remove_taint_rule):
+            self._events.change_devices()
 
     def replace_pod(self, old: Pod | None, new: Pod | None) -> None:
         """Note the claims that a pod uses, in place of those that it used before."""
@@ -114,16 +110,15 @@ class DeviceCache:
             for key in device_claims_of(new):
                 self._users.setdefault(key, set()).add(new.metadata.uid)
 
-    def _update(self, change: Change[S], put: Callable[[S], None], remove: Callable[[str], None]) -> None:
-        """Bring the catalog up to date, and note an event if that changed anything."""
+    def _update(self, change: Change[S], put: Callable[[S], None], remove: Callable[[str], None]) -> bool:
+        """Bring the catalog up to date; return whether that changed anything."""
         version = self.catalog.version
         match change:
             case Added() | Modified():
                 put(change.new)
             case Deleted():
                 remove(change.key)
-        if self.catalog.version != version:
-            self._events.change_cluster()
+        return self.catalog.version != version
 
 
 def _decisive(claim: ResourceClaim) -> ResourceClaim:

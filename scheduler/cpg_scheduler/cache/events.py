@@ -21,6 +21,10 @@ class ClusterEvents(Struct):
     """Nodes that were added, removed or changed themselves."""
     any_change: bool = False
     """Whether anything that scheduling reads has changed, on any node, in storage or in a namespace."""
+    devices_changed: bool = False
+    """Whether devices may have become free, or have changed."""
+    device_classes_changed: bool = False
+    """Whether a device class has changed: other extended resources may be devices now."""
     removed_pods: set[str] = field(default_factory=set)
     """Pods, by UID, that no longer take room."""
     terminating_pods: set[str] = field(default_factory=set)
@@ -61,6 +65,16 @@ class EventCollector:
     def change_cluster(self) -> None:
         """Note a change that no node and no unit stands for."""
         self.pending.any_change = True
+
+    def change_devices(self) -> None:
+        """Note that devices may be free now, or have changed."""
+        self.pending.devices_changed = True
+        self.change_cluster()
+
+    def change_device_class(self) -> None:
+        """Note that a device class has changed."""
+        self.pending.device_classes_changed = True
+        self.change_devices()
 
     def remove_pod(self, uid: str) -> None:
         """Note that a pod no longer takes room."""

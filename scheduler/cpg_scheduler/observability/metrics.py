@@ -23,6 +23,7 @@ from cpg_engine.gangs.unit import POD
 from cpg_engine.verdicts import Finding
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.observability.buckets import COUNTS, LONG_SECONDS, SECONDS
+from cpg_scheduler.observability.device_metrics import DeviceMetrics
 from cpg_scheduler.observability.preemption_metrics import PreemptionMetrics
 
 BIND_RESULTS = ("success", "error", "gone")
@@ -193,6 +194,7 @@ class SchedulerMetrics:
         registry = self.registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         self.preemption = PreemptionMetrics(registry)
+        self.devices = DeviceMetrics(registry, profile)
         self._attempts = AttemptMetrics(registry, profile)
         self._binds = BindMetrics(registry)
         self.wall = wall

@@ -7,6 +7,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from cpg_engine.filters import (
+    dynamic_resources,
     inter_pod_affinity,
     node_affinity,
     node_name,
@@ -28,6 +29,7 @@ from cpg_scheduler.units import pending_pods
 
 FIT = "NodeResourcesFit"
 PLACEMENT = "TopologyPlacementGenerator"
+DEVICES = "DynamicResources"
 GANG, GATES = "GangScheduling", "SchedulingGates"
 PLUGINS = {
     node_affinity.REASON: "NodeAffinity",
@@ -45,10 +47,15 @@ PLUGINS = {
     node_volume_limits.REASON: "NodeVolumeLimits",
     volume_zone.AFFINITY: "VolumeBinding",
     volume_zone.ZONE: "VolumeZone",
+    dynamic_resources.REASON: DEVICES,
+    dynamic_resources.NOT_HERE: DEVICES,
+    dynamic_resources.TOO_MANY: DEVICES,
     "Too many pods": FIT,
 }
 SHORT = node_resources.REASON.partition("{")[0]
 """Begins the reason that names an insufficient resource."""
+CLAIMS = ("resourceclaim ", "ResourceClaim ", "waiting for the ResourceClaim ", "device class ")
+"""Begin the reasons that name a claim, or what is wrong with it."""
 
 
 class PluginsCollector(Collector):
@@ -113,4 +120,6 @@ def rejecting_plugins(explanation: Explanation | None) -> frozenset[str]:
 
 def plugin_of(reason: str) -> str:
     """Return the plugin that a reason comes from."""
+    if reason.startswith(CLAIMS):
+        return DEVICES
     return FIT if reason.startswith(SHORT) else PLUGINS.get(reason, PLACEMENT)

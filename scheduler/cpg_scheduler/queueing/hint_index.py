@@ -125,6 +125,7 @@ class HintIndex:
         """Start empty."""
         self._hints: dict[Hashable, RequeueHint] = {}
         self._any_change: dict[Hashable, None] = {}
+        self._devices: dict[Hashable, None] = {}
         self._by_member_node: dict[str, dict[Hashable, None]] = {}
         self._tables: dict[TableKey, _HintTable] = {}
         self._by_resource: dict[str, dict[TableKey, _HintTable]] = {}
@@ -146,10 +147,17 @@ class HintIndex:
         """Return the keys of the units that any change may help."""
         return list(self._any_change)
 
+    @property
+    def for_devices(self) -> list[Hashable]:
+        """Return the keys of the units that a change of devices may help, beside those that any change may help."""
+        return list(self._devices)
+
     def put(self, key: Hashable, hint: RequeueHint) -> None:
         """Set the hint of a key."""
         self.remove(key)
         self._hints[key] = hint
+        if hint.needs_devices:
+            self._devices[key] = None
         if hint.any_change:
             self._any_change[key] = None
         for name in hint.member_nodes:
@@ -162,6 +170,7 @@ class HintIndex:
         if hint is None:
             return
         self._any_change.pop(key, None)
+        self._devices.pop(key, None)
         for name in hint.member_nodes:
             del self._by_member_node[name][key]
             if not self._by_member_node[name]:

@@ -10,7 +10,8 @@ one that would succeed. The two rules:
    (no pod affinity, spreading, ports, volumes). It can fit only after some node has changed for the better, and only if
    that node has room for at least one of its pending pods now. A placement that uses none of the changed nodes would
    have existed before, because on all other nodes there is less room than there was, if anything. Where pods could be
-   evicted for it, their room counts as free on both sides of the argument.
+   evicted for it, their room counts as free on both sides of the argument. If it needs devices, any change of devices
+   may help it as well.
 
 Units that the second rule does not cover may be helped by *any change* on any node.
 """
@@ -21,7 +22,9 @@ from itertools import groupby
 from msgspec import Struct
 from msgspec.structs import replace
 
+from cpg_api.core.devices import EXTENDED_RESOURCE_PREFIX
 from cpg_api.scheduling.forest import GroupKey
+from cpg_engine.cluster.axes import BASE
 from cpg_engine.cluster.pod_classes import PodClass
 from cpg_engine.decisions import Decision
 from cpg_engine.gangs.placement import depends_on_other_pods
@@ -46,6 +49,8 @@ class RequeueHint(Struct, frozen=True):
     member_nodes: frozenset[str] = frozenset()
     any_change: bool = False
     preempts_below: int | None = None
+    needs_devices: bool = False
+    """Whether a change of devices could help as well."""
 
 
 ANY_CHANGE = RequeueHint(any_change=True)
@@ -139,7 +144,24 @@ def hint_for(snapshot: Snapshot, unit: Unit, finding: Finding, unplaced: Collect
     if any(found.volumes is not None or depends_on_other_pods(snapshot, found) for found in classes.values()):
         return ANY_CHANGE
     member_nodes = frozenset(name for node in unit.nodes for name in node.member_nodes)
-    return RequeueHint(classes=tuple(classes.values()), member_nodes=member_nodes)
+    return RequeueHint(
+        classes=tuple(classes.values()),
+        member_nodes=member_nodes,
+        needs_devices=any(_needs_devices(snapshot, found) for found in classes.values()),
+    )
+
+
+def _needs_devices(snapshot: Snapshot, pod_class: PodClass) -> bool:
+    """Return whether pods of a class have claims, or request extended resources that are devices."""
+    extended = pod_class.requests.keys() - set(BASE)
+    backed = (found.spec.extended_resource_name for found in snapshot.ledger.devices.classes.values())
+    return bool(pod_class.pod.spec.resource_claims) or bool(
+        extended and (not extended.isdisjoint(backed) or any(map(_names_class, extended)))
+    )
+
+
+def _names_class(resource: str) -> bool:
+    return resource.startswith(EXTENDED_RESOURCE_PREFIX)
 
 
 def _shape(node: UnitNode) -> tuple[Hashable, ...]:

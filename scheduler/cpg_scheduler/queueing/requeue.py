@@ -1,6 +1,7 @@
 """The requeuer: lets the changes of the cluster activate units.
 
-1. Nodes with more room come first, so that units that have just arrived find equivalent ones in the right place.
+1. Nodes with more room and free devices come first, so that units that have just arrived find equivalent ones in the
+   right place.
 2. Units of which something has changed become active, or are removed where they have no pending pods any more. A
    Workload may change thousands of them at once, so this takes several passes, with no attempt before the last.
 3. When the turn of a requeued unit comes, its hint is checked again, since others may have taken the room.
@@ -40,7 +41,9 @@ class Requeuer:
         self._freed_nodes: dict[str, int] = {}
         """The nodes with more room, each with the number of the last move request for it, the latest last."""
         self._forgotten_moves = 0
-        """The number of the last move request for a node that is not remembered any more."""
+        """The number of the last move request for a node that is not remembered any more, or for all units."""
+        self._device_moves = 0
+        """The number of the last move request for units that need devices."""
 
     def take_events(self, now: float) -> ClusterEvents:
         """Take all cluster events, let them activate units, and return them."""
@@ -53,6 +56,12 @@ class Requeuer:
             self._remember(events.freed_nodes)
         elif events.any_change:
             queue.move_to_active_or_backoff(now)
+        if events.device_classes_changed:
+            queue.move_to_active_or_backoff(now, list)
+            self._forgotten_moves = queue.move_requests
+        elif events.devices_changed:
+            queue.move_to_active_or_backoff(now, lambda hints: hints.for_devices)
+            self._device_moves = queue.move_requests
         self._changed.update(dict.fromkeys(events.changed_units))
         self._requeue_changed()
         # The ledger makes a new set for each label that is added, so the comparison is by identity.
@@ -107,7 +116,7 @@ class Requeuer:
 
     def _may_help(self, hint: RequeueHint, since: int) -> bool:
         """Return whether the nodes of the move requests after ``since`` still may help a unit."""
-        if since < self._forgotten_moves:
+        if since < (max(self._device_moves, self._forgotten_moves) if hint.needs_devices else self._forgotten_moves):
             return True
         later = takewhile(lambda item: item[1] > since, reversed(self._freed_nodes.items()))
         nodes = [node for node, _ in later]

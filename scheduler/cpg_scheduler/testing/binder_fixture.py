@@ -53,7 +53,10 @@ class BinderFixture:
             tasks,
             inbox=self.inbox,
             gate=self.gate,
-            prebinds=[VolumeBinder(connection, cache, timeout=5), DeviceBinder(self.claims, cache, timeout=5)],
+            prebinds=[
+                VolumeBinder(connection, cache, timeout=5),
+                DeviceBinder(self.claims, cache, self.stage.metrics.devices, timeout=5),
+            ],
             metrics=self.stage.metrics,
             log=log,
             in_flight=in_flight,

@@ -1,5 +1,6 @@
 """A fake API server for claims: versions, merges of consumers and finalizers, and a watch that a test can delay."""
 
+import asyncio
 import copy
 from typing import Any, cast
 
@@ -26,6 +27,8 @@ class ClaimServer(FakeConnection):
         super().__init__(timing)
         self.stage = stage
         self.is_silent = False
+        self.slow: dict[str, asyncio.Event] = {}
+        """The paths of slow writes, with what they wait for."""
         self.lost: list[Exception] = []
         self._version = 10
 
@@ -52,6 +55,8 @@ class ClaimServer(FakeConnection):
     async def patch(self, path: str, body: object, content_type: str = "", *, params: object = None) -> bytes:
         """Merge a patch into a claim of the version that it names."""
         answer = await super().patch(path, body, content_type, params=params)
+        if path in self.slow:
+            await self.slow[path].wait()
         if not path.startswith(RESOURCE_CLAIMS.path("default")):
             return answer
         place, patch = path.removesuffix("/status"), cast("Plain", body)

@@ -90,6 +90,85 @@ def test_pods_beyond_the_minimum_may_wait_unless_strict(kubectl_cpg: CommandRunn
     assert kubectl_cpg("simulate", "-f", file, "--cluster", NODES, "--strict").code == 1
 
 
+GPUS = """
+apiVersion: v1
+kind: Node
+metadata: {name: n1}
+status: {allocatable: {cpu: "8", memory: 8Gi, pods: "110"}}
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: gpu}
+spec: {selectors: [{cel: {expression: device.driver == "gpu.example.com"}}]}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: n1}
+spec:
+  driver: gpu.example.com
+  nodeName: n1
+  pool: {name: n1, generation: 1, resourceSliceCount: 1}
+  devices: [{name: gpu-0}, {name: gpu-1}]
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: held, namespace: default}
+spec: {devices: {requests: [{name: r, exactly: {deviceClassName: gpu}}]}}
+status:
+  allocation: {devices: {results: [{request: r, driver: gpu.example.com, pool: n1, device: gpu-0}]}}
+  reservedFor: [{resource: pods, name: running, uid: running}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: running, namespace: default, uid: running}
+spec:
+  schedulerName: cpg-scheduler
+  nodeName: n1
+  containers: [{name: c, resources: {requests: {cpu: "1"}}}]
+  resourceClaims: [{name: gpu, resourceClaimName: held}]
+"""
+TEMPLATE = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: one}
+spec: {spec: {devices: {requests: [{name: r, exactly: {deviceClassName: gpu}}]}}}
+"""
+URGENT = "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: urgent}\nvalue: 5\n"
+
+
+def _with_gpu(pod: str, priority: str = "") -> str:
+    claim = "resourceClaims: [{name: gpu, resourceClaimTemplateName: one}], "
+    return pod.replace("spec: {", f"spec: {{{claim}{f'priorityClassName: {priority}, ' if priority else ''}")
+
+
+def test_claims_are_made_from_templates_and_allocated(kubectl_cpg: CommandRunner, files: Path) -> None:
+    """A running pod has one of two devices, so a second gang pod fits only in its place."""
+    (files / "cluster.yaml").write_text(GPUS)
+    pods = [_with_gpu(POD % (name, OURS, "1")) for name in "ab"]
+    for number, code in ((1, 0), (2, 1)):
+        file = _write(files, TEMPLATE, GANG % number, *pods[:number])
+        found = kubectl_cpg("simulate", "-f", file, "--cluster", str(files / "cluster.yaml"))
+        assert (found.code, found.err) == (code, "")
+        assert "ResourceClaimTemplate" not in found.out
+    urgent = [_with_gpu(POD % (name, OURS, "1"), "urgent") for name in "ab"]
+    gang = (GANG % 2).replace("spec: {", "spec: {priorityClassName: urgent, ")
+    file = _write(files, TEMPLATE, URGENT, gang, *urgent)
+    found = kubectl_cpg("simulate", "-f", file, "--cluster", str(files / "cluster.yaml"), "-o", "json")
+    answer = decode(found.out)
+    assert (found.code, [one["pods"] for one in answer["victims"]]) == (0, [["default/running"]])
+
+
+def test_a_template_that_makes_no_sense_is_refused(kubectl_cpg: CommandRunner, files: Path) -> None:
+    """With its place; a pod whose template is in no file waits for its claim."""
+    (files / "cluster.yaml").write_text(GPUS)
+    wrong = _write(files, "apiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\nmetadata: {name: one}\nspec: 3")
+    found = kubectl_cpg("simulate", "-f", wrong, "--cluster", str(files / "cluster.yaml"))
+    assert (found.code, "objects.yaml" in found.err, "default/one: spec" in found.err) == (2, True, True)
+    file = _write(files, GANG % 1, _with_gpu(POD % ("p", OURS, "1")))
+    found = kubectl_cpg("simulate", "-f", file, "--cluster", str(files / "cluster.yaml"))
+    assert found.code == 1
+
+
 def test_manifests_come_from_standard_input(kubectl_cpg: CommandRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     """As Helm writes them, with kinds that create no pods."""
     text = "---\n".join([GANG % 1, POD % ("p", OURS, "1"), "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n"])

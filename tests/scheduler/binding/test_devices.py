@@ -5,17 +5,21 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from cpg_api.core.devices import AllocationResult, DeviceAllocationResult, DeviceResult
 from cpg_api.core.pod import PodResourceClaim, SchedulingGroup
+from cpg_api.meta import ObjectMeta
+from cpg_api.scheduling.policies import PodGroupResourceClaim
 from cpg_client.errors import ApiError, ConnectionFailedError
 from cpg_engine.decisions import DeviceAllocation
-from cpg_engine.testing.builders import pod
+from cpg_engine.testing.builders import pod, pod_group
 from cpg_scheduler.binding import claim_writer
 from cpg_scheduler.binding.claim_writes import ClaimRelease
 from cpg_scheduler.testing.binder_fixture import BinderFixture, run_others, until
+from cpg_scheduler.testing.stage import NATIVE
 
 SILENCE = ConnectionFailedError("server", "PATCH", "no answer")
 OUTAGE = ApiError(500, "InternalError", "etcd is away")
@@ -185,6 +189,18 @@ async def test_a_refusal_ends_the_batch_and_releases_the_other_claims(status: in
     assert (bench.outcomes, bench.assumed(), bench.sent("a")) == (["failed ab"], [], 0)
 
 
+async def test_a_write_that_is_under_way_is_released_too() -> None:
+    """When another claim ends the batch, the answer to the write is awaited first: it might come later."""
+    async with binding("ab", "xy") as bench:
+        answer = bench.api.slow[f"{CLAIM}/status"] = asyncio.Event()
+        bench.api.error = lambda sent: ApiError(422, "Invalid", "no") if sent.path.endswith("/y") else None
+        bench.start("ab", each={"a": (chosen("x"),), "b": (chosen("y"),)})
+        await run_others(50)
+        assert bench.outcomes == []
+        answer.set()
+    assert (bench.outcomes, is_allocated(bench, "x")) == (["failed ab"], False)
+
+
 async def test_a_shared_claim_stays_with_its_other_users() -> None:
     """Only our unbound pods are removed."""
     async with binding("ab", "xy") as bench:
@@ -242,6 +258,14 @@ async def test_a_device_with_binding_conditions_is_waited_for() -> None:
         assert (bench.outcomes, bench.binder.active) == ([], 1)
         bench.api.put("x", status=status | conditions(attached="True"))
     assert bench.outcomes == ["bound a"]
+    counted = {line for line in bench.stage.metrics.page("").body.decode().splitlines() if line.endswith(" 1.0")}
+    labels = 'driver="d.example.com",profile="cpg-scheduler",status="success"'
+    assert counted > {
+        'cpg_scheduler_device_claims_total{result="success"} 1.0',
+        'cpg_scheduler_device_prebind_duration_seconds_count{result="success"} 1.0',
+        f"scheduler_dra_bindingconditions_allocations_total{{{labels}}} 1.0",
+        f"scheduler_dra_bindingconditions_wait_duration_seconds_count{{{labels}}} 1.0",
+    }
 
 
 @pytest.mark.parametrize("is_new", [False, True])
@@ -304,3 +328,43 @@ async def test_a_claim_can_be_released_on_its_own() -> None:
         await bench.claims.release([*releases, ClaimRelease(chosen("z", "gpu-1"))])
     assert [is_allocated(bench, name) for name in "xyz"] == [False, True, True]
     assert users_of(bench, "y") == ["other"]
+
+
+# A native group that has a claim stands for its pods.
+
+GROUP_ENTRY = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "uid-g"}
+
+
+def join_native_group(bench: BinderFixture, names: str, claims: str) -> None:
+    """Let pods be members of a native group that has these claims."""
+    entries = tuple(PodGroupResourceClaim(name=name, resource_claim_name=name) for name in claims)
+    group = pod_group("g", meta=ObjectMeta(name="g", namespace="default", uid="uid-g"))
+    bench.stage.put(replace(group, spec=replace(group.spec, resource_claims=entries)), flavour=NATIVE)
+    for name in names:
+        found = bench.stage.pod(name)
+        spec = replace(found.spec, scheduling_group=SchedulingGroup(pod_group_name="g"))
+        bench.stage.put(replace(found, spec=spec))
+
+
+async def test_a_claim_of_a_native_group_is_reserved_for_the_group() -> None:
+    """Once for all pods; another claim of theirs is reserved for the pods."""
+    async with binding("ab", "xy") as bench:
+        join_native_group(bench, "ab", "x")
+        bench.start("ab", chosen("x"), chosen("y"))
+    reserved = [msgspec.to_builtins(bench.api.claim(name).status.reserved_for) for name in "xy"]
+    assert reserved == [(GROUP_ENTRY,), (user("a"), user("b"))]
+    assert bench.outcomes == ["bound ab"]
+
+
+@pytest.mark.parametrize("others", [False, True])
+async def test_the_reservation_of_a_group_is_released_with_its_last_pod(others: bool) -> None:  # noqa: FBT001 - a case
+    """While another member has a node, it stays."""
+    async with binding("ab", "xy") as bench:
+        join_native_group(bench, "abc" if others else "ab", "x")
+        if others:
+            bench.stage.cache.assume("uid-default-c", "n1")
+        bench.api.error = lambda sent: ApiError(422, "Invalid", "no") if sent.path.endswith("/y") else None
+        bench.api.put("x", status=allocated() | {"reservedFor": [GROUP_ENTRY]})
+        bench.start("ab", chosen("x"), chosen("y"))
+    assert (bench.outcomes, is_allocated(bench, "x")) == (["failed ab"], others)
+    assert users_of(bench, "x") == (["g"] if others else [])

@@ -8,6 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from cpg_api.core.devices import (
+    AllocationResult,
+    DeviceAllocationConfiguration,
+    DeviceAllocationResult,
+    DeviceClaimConfiguration,
+    DeviceClassConfiguration,
+    DeviceClassSpec,
+    DeviceTaintRule,
+    OpaqueDeviceConfiguration,
+    ResourceClaimSpec,
+    ResourceClaimStatus,
+)
 from cpg_api.core.disruption import PodDisruptionBudget
 from cpg_api.core.namespace import Namespace
 from cpg_api.core.pod import Container, Pod, PodCondition
@@ -15,8 +27,11 @@ from cpg_api.core.volumes import CSINode, PersistentVolume, PersistentVolumeClai
 from cpg_api.meta import ObjectMeta, OwnerReference
 from cpg_client.stores import Added
 from cpg_engine.cycle import decide
+from cpg_engine.decisions import Decision
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.testing.builders import composite, node, pod, pod_group
+from cpg_engine.testing.claim_builders import claiming, own_claim
+from cpg_engine.testing.device_builders import device_class, device_slice
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.cache.reservations import Reservation
 from cpg_scheduler.debug.dump import FORMAT, UnreadableDumpError, dump, encoded, load
@@ -102,6 +117,7 @@ def everything() -> Stage:
         CSINode(metadata=ObjectMeta(name="n1")),
         PersistentVolume(metadata=ObjectMeta(name="volume")),
         PersistentVolumeClaim(metadata=ObjectMeta(name="claim", namespace="default")),
+        DeviceTaintRule(metadata=ObjectMeta(name="rule")),
     )
     space = Namespace(metadata=ObjectMeta(name="default", labels={"team": "a"}))
     stage.cache.on_namespace(Added("default", space))
@@ -109,6 +125,36 @@ def everything() -> Stage:
     pending = stage.cache.unit_of(stage.pod("pending"))
     stage.cache.reservations.put(stage.pod("pending"), Reservation("n1", pending, 0))
     return stage
+
+
+@pytest.mark.parametrize("confirms", [False, True])
+def test_decisions_about_devices_are_the_same_from_the_dump(confirms: bool) -> None:  # noqa: FBT001 - a case
+    """Whether the devices of a claim are assumed or allocated; its owner says that it was made for the pod."""
+    stage = Stage(node("n1"), device_class(), device_slice("gpu-0", "gpu-1", node="n1"))
+    for name in ("first", "second", "third"):
+        stage.put(own_claim(name), claiming(name, made={"gpu": f"{name}-gpu"}))
+        if name == "first":
+            stage.run_passes()
+    if confirms:
+        stage.complete_binds()
+    again = load(written(stage)).cache
+    assert decisions(again) == decisions(stage.cache)
+    assert [isinstance(one, Decision) and len(one.binds) for one in decisions(again).values()] == [1, 1]
+    stage.put(own_claim("fourth"), claiming("fourth", made={"gpu": "fourth-gpu"}))
+    stage.run_passes()
+    assert [len(getattr(one, "binds", ())) for one in decisions(load(written(stage)).cache).values()] == [0, 0]
+
+
+def test_a_dump_has_no_parameters_for_drivers() -> None:
+    """They may be secret, and no decision depends on them."""
+    parameters = OpaqueDeviceConfiguration("gpu.example.com", {"token": "secret"})
+    result = DeviceAllocationResult(config=(DeviceAllocationConfiguration("FromClaim", opaque=parameters),))
+    spec = replace(own_claim("p").spec.devices, config=(DeviceClaimConfiguration(opaque=parameters),))
+    claim = replace(own_claim("p"), spec=ResourceClaimSpec(spec), status=ResourceClaimStatus(AllocationResult(result)))
+    named = replace(device_class(), spec=DeviceClassSpec(config=(DeviceClassConfiguration(parameters),)))
+    text = written(Stage(claim, named))
+    assert b"p-gpu" in text
+    assert b"secret" not in text
 
 
 def test_a_dump_has_no_secrets() -> None:

@@ -1,11 +1,14 @@
 """Unschedulable pods by the kube-scheduler plugin that rejects them."""
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, generate_latest
 
 from cpg_api.core.pod import SchedulingGate
 from cpg_engine.filters import registry as filters
 from cpg_engine.testing.builders import node, pod, pod_group
+from cpg_engine.testing.claim_builders import claiming, own_claim
+from cpg_engine.testing.device_builders import claim_spec, device_claim, device_class, device_request
 from cpg_scheduler.observability.plugins import PLACEMENT, PluginsCollector, plugin_of
 from cpg_scheduler.testing.stage import Stage
 
@@ -34,6 +37,17 @@ def test_equivalent_pods_count_though_only_one_was_attempted() -> None:
     stage = Stage(node("n1", cpu=1), *(pod(f"p{number}", cpu=9) for number in range(7)))
     stage.run_passes()
     assert counted(stage) == {"NodeResourcesFit": 7.0}
+
+
+def test_pods_count_for_the_devices_that_they_lack() -> None:
+    """Whether devices are taken, or a claim or a class is missing."""
+    stage = Stage(node("n1"), device_class(), own_claim("full"), claiming("full", made={"gpu": "full-gpu"}))
+    asked = device_claim("asked", claim_spec(device_request(device_class_name="none")))
+    stage.put(asked, claiming("unknown", "asked"), claiming("missing", "absent"))
+    found = claiming("early", made={"gpu": None})
+    stage.put(replace(found, status=replace(found.status, resource_claim_statuses=None)))
+    stage.run_passes()
+    assert counted(stage) == {"DynamicResources": 4.0}
 
 
 def test_inadmissible_units_count_for_the_gang_or_for_gates() -> None:

@@ -6,9 +6,21 @@ import pytest
 from msgspec.structs import replace
 
 from cpg_api.core.affinity import Affinity, PodAffinity, PodAffinityTerm
+from cpg_api.core.devices import (
+    AllocationResult,
+    DeviceClass,
+    DeviceClassSpec,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimStatus,
+    ResourceSlice,
+)
 from cpg_api.core.node import Taint
-from cpg_api.meta import LabelSelector
+from cpg_api.core.pod import Container
+from cpg_api.core.resources import ResourceRequirements
+from cpg_api.meta import LabelSelector, ObjectMeta
 from cpg_api.scheduling.forest import GroupKey
+from cpg_engine.decisions import DeviceAllocation
 from cpg_engine.testing.builders import (
     composite,
     leaf_template,
@@ -76,6 +88,44 @@ def test_a_change_activates_the_units_that_it_may_help(change: Callable[[Stage],
     stage = full()
     change(stage)
     assert attempts(stage) == expected
+
+
+GPU = DeviceClass(metadata=ObjectMeta(name="gpu"), spec=DeviceClassSpec(extended_resource_name="example.com/gpu"))
+OTHER = DeviceClass(metadata=ObjectMeta(name="other"), spec=DeviceClassSpec(extended_resource_name="example.com/other"))
+FREED = DeviceAllocation("default/x", "uid-x", AllocationResult())
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda stage: stage.put(ResourceSlice(metadata=ObjectMeta(name="s"))), 2),
+        (lambda stage: stage.delete(claim("taken", AllocationResult())), 2),
+        (lambda stage: stage.put(claim("new", AllocationResult())), 0),
+        (lambda stage: stage.put(DeviceTaintRule(metadata=ObjectMeta(name="r"))), 2),
+        (lambda stage: stage.put(OTHER), 3),
+        (lambda stage: stage.put(node("n2")), 0),
+        (lambda stage: stage.cache.forget("uid-default-assumed"), 2),
+        (lambda stage: stage.delete(stage.pod("assumed")), 2),
+        (lambda stage: stage.put(pod("assumed", node_name="n1")), 0),
+    ],
+    ids=["slice", "free", "taken", "taint rule", "class", "node", "forgotten", "gone", "bound"],
+)
+def test_a_change_of_devices_activates_the_units_that_need_some(change: Callable[[Stage], None], expected: int) -> None:
+    """A pod requests an extended resource of a class, by its name or by the class; a third pod one of no class."""
+    stage = Stage(node("n1"), GPU, claim("taken", AllocationResult()), pod("assumed"))
+    stage.cache.assume("uid-default-assumed", "n1", (FREED,))
+    for resource in ("example.com/gpu", "deviceclass.resource.kubernetes.io/gpu", "example.com/other"):
+        main = Container(name="main", resources=ResourceRequirements(requests={resource: 1}))
+        stage.put(pod(resource.replace("/", "-"), containers=(main,)))
+    stage.settle()
+    stage.now += 60
+    change(stage)
+    assert attempts(stage) == expected
+
+
+def claim(name: str, allocation: AllocationResult) -> ResourceClaim:
+    """Return a claim with devices."""
+    return ResourceClaim(metadata=ObjectMeta(name=name, namespace="default"), status=ResourceClaimStatus(allocation))
 
 
 def test_a_bound_pod_activates_a_pod_with_affinity_to_it() -> None:

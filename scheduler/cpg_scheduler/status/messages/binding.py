@@ -10,6 +10,9 @@ from cpg_scheduler.status.reasons import (
     REASON_UNSCHEDULABLE,
 )
 
+AWAITED_STATES = {"volumes": "bound", "devices": "ready"}
+"""What the objects of a PreBind plugin are to become, by its name."""
+
 
 class BindProblemText(NamedTuple):
     """Reason, message and cause of a condition."""
@@ -26,7 +29,7 @@ def bind_problem_text(problem: BindProblem) -> BindProblemText:
             return BindProblemText(REASON_UNSCHEDULABLE, f"{problem.plugin}: {problem.problem}", problem.problem)
         case PreBindPending(objects=objects):
             more = f" and {len(objects) - 1} more" if len(objects) > 1 else ""
-            message = f"waiting for {objects[0]}{more} to be bound"
+            message = f"waiting for {objects[0]}{more} to be {AWAITED_STATES[problem.plugin]}"
             return BindProblemText(PRE_BIND_REASONS[problem.plugin], message, "")
         case BindRefused():
             more = f" (and {problem.more} more)" if problem.more else ""

@@ -18,6 +18,10 @@ from cpg_scheduler.status.messages.binding import bind_problem_text
             ("WaitingForVolumes", "waiting for claim a and 2 more to be bound", ""),
         ),
         (
+            PreBindPending("devices", ("claim a",)),
+            ("WaitingForDevices", "waiting for claim a to be ready", ""),
+        ),
+        (
             BindRefused("default/p", 1, "n1", "forbidden"),
             ("SchedulerError", "Pod default/p (and 1 more) cannot be bound to node n1: forbidden", "forbidden"),
         ),
