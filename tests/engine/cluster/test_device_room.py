@@ -145,3 +145,15 @@ def test_what_pods_were_given_together_is_undone_one_by_one(number: int) -> None
     for mark in reversed(range(number)):
         ledger.rollback(mark)
         assert ledger.device_allocator.stock.state(pool) == states[mark]
+
+
+def test_searches_for_several_pods_are_kept_and_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In whatever order the same situations come back, the answers are the same."""
+    monkeypatch.setattr(device_solver, "MAX_SOLUTIONS", 1)
+    ledger = ledger_with(a=1)
+    pairs = ledger.class_of(worker(ledger.devices, "q", device_request(count=2), match="numa")).devices
+    assert pairs is not None
+    for offered, expected in ((4, 1), (6, 2), (4, 1)):
+        gpus = (device(f"gpu-{index}", {"numa": index // 3}) for index in range(offered))
+        offer(ledger.devices, device_slice(*gpus, node="a"))
+        assert slots(ledger, pairs) == [expected]
