@@ -172,13 +172,12 @@ class DeviceClaims:
                 self._set(key, None)
 
     def _set(self, key: str, found: HeldClaim | None) -> None:
-        before = self.held.get(key)
         if found is None:
             self.held.pop(key, None)
         else:
             self.held[key] = found
-        if before is not None and found is not None and before.result == found.result:
-            return
-        self._stock.release(key)
-        if found is not None:
-            self._stock.hold(key, taken_by(found.result))
+        taken = () if found is None else tuple(one for one in taken_by(found.result) if not one.is_admin)
+        if key in self._lifted or taken != self._stock.held_by(key):
+            self._lifted.discard(key)
+            self._stock.release(key)
+            self._stock.hold(key, taken)

@@ -8,7 +8,7 @@ affinity and spreading are asked of newcomers alone. A rule that a pod breaks fr
 It is not held against the batch later: the next decision would be the same.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from cpg_engine.cluster.axes import Rows
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.pod_classes import PodClass
+from cpg_engine.decisions import DeviceAllocation
 from cpg_engine.filters.registry import catalog_checks, statically_feasible
 from cpg_engine.snapshot import Snapshot
 from cpg_scheduler.cache.cluster import ClusterCache
@@ -47,6 +48,9 @@ def validate_binds(cache: ClusterCache, nodes: Mapping[str, str], known: KnownVi
     gone = next((node for node in nodes.values() if node not in ledger.cluster.row_of), None)
     if gone is not None:
         return f"node {gone} is gone"
+    contested = ledger.device_allocator.claims.contested(_device_claims(cache, nodes))
+    if contested is not None:
+        return f"another claim has the devices of resourceclaim {contested}"
     pods = _by_class(ledger, nodes)
     with _without_reservations(cache):
         problems = (
@@ -58,6 +62,12 @@ def validate_binds(cache: ClusterCache, nodes: Mapping[str, str], known: KnownVi
             return found
         new = next((one for one in _violations(cache.snapshot, pods) if one not in known), None)
     return "" if new is None else f"pods that were bound or deleted rule out node {nodes[new[0]]} ({new[1]})"
+
+
+def _device_claims(cache: ClusterCache, uids: Container[str]) -> list[str]:
+    """Return the claims for devices of assumed pods."""
+    found = (one for bind in cache.assumed.values() if bind.uid in uids for one in bind.allocations)
+    return sorted({one.claim for one in found if isinstance(one, DeviceAllocation)})
 
 
 @contextmanager

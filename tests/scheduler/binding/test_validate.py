@@ -9,7 +9,10 @@ from cpg_api.core.affinity import Affinity, PodAffinity, PodAffinityTerm, Topolo
 from cpg_api.core.node import Taint
 from cpg_api.core.pod import Container, ContainerPort, Pod
 from cpg_api.meta import LabelSelector
+from cpg_engine.decisions import DeviceAllocation
 from cpg_engine.testing.builders import metadata, node, pod
+from cpg_engine.testing.claim_builders import allocated, claiming
+from cpg_engine.testing.device_builders import device_claim, device_class, device_slice
 from cpg_engine.testing.storage_builders import claim, csi_node, using, volume
 from cpg_scheduler.binding.validate import known_violations, validate_binds
 from cpg_scheduler.cache.reservations import Reservation
@@ -196,3 +199,17 @@ def test_nominated_pods_cause_no_violation() -> None:
     stage.cache.assume("uid-default-a", "n1")
     assert known_violations(stage.cache, ["uid-default-a"]) == frozenset()
     assert validate_binds(stage.cache, {"uid-default-a": "n1"}) == ""
+
+
+def test_devices_that_another_claim_has_outdate_a_batch() -> None:
+    """Two schedulers can write the same device to two claims; the batch that finds it is dropped."""
+    stage = Stage(node("n", cpu=2), device_class(), device_slice("gpu-0", node="n"), device_claim("mine"))
+    stage.put(claiming("p", "mine", cpu=1))
+    mine, other = allocated(device_claim("mine"), "n", "gpu-0"), allocated(device_claim("other"), "n", "gpu-0")
+    assert mine.status.allocation is not None
+    decision = DeviceAllocation("default/mine", "uid-mine", mine.status.allocation)
+    stage.cache.assume("uid-default-p", "n", (decision,))
+    assert validate_binds(stage.cache, {"uid-default-p": "n"}) == ""
+    stage.put(other)
+    problem = validate_binds(stage.cache, {"uid-default-p": "n"})
+    assert problem == "another claim has the devices of resourceclaim default/mine"
