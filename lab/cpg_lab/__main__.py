@@ -167,7 +167,11 @@ def _add_up(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kubernetes", default=NEWEST, choices=VERSIONS, help=f"version (default: {NEWEST})")
     parser.add_argument("--gates", default="default", choices=("default", "native"), help="feature gates")
     parser.add_argument(
-        "--feature-gates", type=_parts, default=(), metavar="LIST", help="further ones, such as DRAWorkloadResourceClaims"
+        "--feature-gates",
+        type=_parts,
+        default=(),
+        metavar="LIST",
+        help="further ones, such as DRAWorkloadResourceClaims",
     )
     parser.add_argument(
         "--with",

@@ -67,8 +67,8 @@ def resource_slice(
 ) -> Plain:
     """Return a slice of a pool, which by default is called like its node, or like the slice.
 
-    Its devices are of a node, of the nodes that have the selector's labels, or of all nodes; for those of a node of their
-    own give ``perDeviceNodeSelection``.
+    Its devices are of a node, of the nodes that have the selector's labels, or of all nodes; with
+    ``perDeviceNodeSelection`` each device has its own.
     """
     where: Plain = {"allNodes": True}
     if node:
@@ -113,7 +113,7 @@ def device_class(name: str = CLASS, select: Sequence[str] = (), **spec: object) 
     return _manifest(DEVICE_CLASSES, name, spec={"selectors": _selectors(chosen), **spec})
 
 
-def request(name: str = "gpu", *, first_available: Sequence[Plain] = (), **exact: object) -> Plain:
+def request(name: str = "gpu", *, first_available: Sequence[Plain] = (), **exact: Any) -> Plain:
     """Return a request, of ``requested`` fields, or of alternatives, which have a name each."""
     if first_available:
         return {"name": name, "firstAvailable": [requested(**each) for each in first_available]}

@@ -108,7 +108,9 @@ def test_build_prints_paths(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     assert cli.main(["build"]) == 0
     built = {line.split()[0] for line in capsys.readouterr().out.splitlines()}
     assert {"etcd", "kube-apiserver-1.30", "kwok", "helm"} <= built
-    assert built.isdisjoint({"jobset", "lws", "trainer", "ray", "kueue", "kube-controller-manager-1.30", "kube-apiserver-1.34"})
+    assert built.isdisjoint(
+        {"jobset", "lws", "trainer", "ray", "kueue", "kube-controller-manager-1.30", "kube-apiserver-1.34"}
+    )
     assert cli.main(["build", "--all"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == len(PROGRAMS)
 

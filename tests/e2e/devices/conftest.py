@@ -8,6 +8,7 @@ from cpg_lab.clusters import Cluster
 from cpg_lab.specs import ClusterSpec
 
 VERSIONS = ("1.37", "1.34")
+CLAIM_CONTROLLERS = ("resourceclaim-controller", "garbage-collector-controller")
 
 
 @pytest.fixture(scope="package", params=VERSIONS)
@@ -20,7 +21,8 @@ def version(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="package")
 def cluster(version: str) -> Iterator[Cluster]:
     """Run a cluster with kube-scheduler and the controllers that make and deallocate claims."""
-    components = ("scheduler", "controller-manager")
-    controllers = ("resourceclaim-controller", "garbage-collector-controller")
-    with Cluster(ClusterSpec(kubernetes=version, components=components, controllers=controllers)) as running:
+    spec = ClusterSpec(
+        kubernetes=version, components=("scheduler", "controller-manager"), controllers=CLAIM_CONTROLLERS
+    )
+    with Cluster(spec) as running:
         yield running

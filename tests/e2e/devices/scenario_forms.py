@@ -126,11 +126,11 @@ class Run:
         """Return the name of a cluster-scoped object."""
         return f"{self.here}-{name}"
 
-    def stage(self, number: int) -> list[Plain]:
+    def objects(self, number: int) -> list[Plain]:
         """Return all objects of a step but its pods."""
         step = self.scenario.steps[number]
         default = {"gpu": None} if number == 0 and "gpu" not in step.classes and not self._has_class("gpu") else {}
-        return self._filled(
+        found: list[Plain] = self._filled(
             [
                 *(self._node(name, form or NodeForm()) for name, form in step.nodes.items()),
                 *(self._slice(index, number, form) for index, form in enumerate(step.slices)),
@@ -140,6 +140,7 @@ class Run:
                 *(self._claim(devices.claim, name, form or {}) for name, form in step.claims.items()),
             ]
         )
+        return found
 
     def allocations(self, number: int) -> dict[str, Plain]:
         """Return the allocations that are written for claims in a step."""
@@ -148,7 +149,9 @@ class Run:
 
     def pods(self, number: int) -> list[Plain]:
         """Return the pods of a step, in the order of their creation."""
-        return self._filled([self._pod(name, form) for name, form in self.scenario.steps[number].pods.items()])
+        pods = self.scenario.steps[number].pods
+        found: list[Plain] = self._filled([self._pod(name, form) for name, form in pods.items()])
+        return found
 
     def deleted(self, number: int) -> Iterator[str]:
         """Yield the paths of the objects that a step deletes."""
@@ -159,7 +162,9 @@ class Run:
 
     def plain_names(self, value: object) -> Any:  # noqa: ANN401  # any JSON value
         """Return a value with the names that the scenario gives."""
-        text = json.dumps(value).replace(self.driver, "$driver").replace(f"{self.here}-", "").replace(self.here, "$here")
+        text = (
+            json.dumps(value).replace(self.driver, "$driver").replace(f"{self.here}-", "").replace(self.here, "$here")
+        )
         for name, other in self.scenario.equivalent.items():
             text = re.sub(rf'"{name}"', f'"{other}"', text)
         return json.loads(text)
@@ -185,10 +190,7 @@ class Run:
         name = self.qualified(given.pop("name", f"slice-{step}-{index}"))
         node, pool = given.pop("node", ""), given.pop("pool", "")
         offered = given.pop("devices", ())
-        if isinstance(offered, int):
-            offered = devices.gpus(offered)
-        else:
-            offered = [devices.device(**each) for each in offered]
+        offered = devices.gpus(offered) if isinstance(offered, int) else [devices.device(**each) for each in offered]
         if "selector" in given:
             given["selector"] = {LABEL: "$here", **given["selector"]}
         where = {"node": self.qualified(node)} if node else {}
@@ -217,8 +219,8 @@ class Run:
 
     def _requested(self, form: Plain) -> Plain:
         given = dict(form)
-        given["device_class_name"] = self.qualified(given.pop("class", "gpu"))
-        return given
+        names = {"device_class_name": self.qualified(given.pop("class", "gpu")), "all_devices": given.pop("all", False)}
+        return {**given, **names}
 
     def _pod(self, name: str, form: PodForm) -> Plain:
         amounts = {"cpu": "100m", **form.requests}
