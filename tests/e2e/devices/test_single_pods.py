@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.e2e.devices.conftest import VERSIONS
 from tests.e2e.devices.played_scenarios import OURS, PEER, Comparison, PlayedScenarios, problem
-from tests.e2e.devices.scenario_forms import Run, load, runs
+from tests.e2e.devices.scenario_forms import Run, runs
 
 from cpg_api.scheduling.names import SCHEDULER_NAME
 from cpg_client.connection import Connection
@@ -19,15 +19,16 @@ if TYPE_CHECKING:
     from cpg_lab.clusters import Cluster
 
 KUBE_SCHEDULER = "default-scheduler"
+Comparisons = dict[str, tuple[Run, Comparison]]
 IS_REHEARSAL = bool(os.environ.get("REHEARSAL"))
 """Whether kube-scheduler also takes the part of ours, which shows that no scenario depends on chance."""
-NAMES = load()
+NAMES = {version: [run.scenario_name for run in runs(version, {PEER: KUBE_SCHEDULER})] for version in VERSIONS}
 
 pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture(scope="package")
-def comparisons(cluster: "Cluster", version: str) -> dict[str, tuple[Run, Comparison]]:
+def comparisons(cluster: "Cluster", version: str) -> Comparisons:
     """Play all scenarios, and return the outcomes of each."""
     playing = list(runs(version, {PEER: KUBE_SCHEDULER, OURS: KUBE_SCHEDULER if IS_REHEARSAL else SCHEDULER_NAME}))
 
@@ -41,18 +42,22 @@ def comparisons(cluster: "Cluster", version: str) -> dict[str, tuple[Run, Compar
     return {run.scenario_name: (run, found[run.scenario_name]) for run in playing}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_outcome_is_that_of_kube_scheduler(
-    name: str, comparisons: dict[str, tuple[Run, Comparison]], version: str
-) -> None:
+@pytest.mark.parametrize("name", NAMES["1.37"])
+@pytest.mark.parametrize("version", ["1.37"], indirect=True, scope="package")
+def test_the_outcome_is_that_of_kube_scheduler(name: str, comparisons: Comparisons) -> None:
     """The same pods are bound, with the same devices; the others wait for the same reason."""
-    if name not in comparisons:
-        pytest.skip(f"Kubernetes {version} has no such devices by default")
     run, comparison = comparisons[name]
-    for number in range(len(run.scenario.steps)):
-        assert not (found := problem(run, number, comparison)), f"step {number}: {found}"
+    problems = [problem(run, number, comparison) for number in range(len(run.scenario.steps))]
+    assert not any(problems), problems
+
+
+@pytest.mark.parametrize("name", NAMES["1.34"])
+@pytest.mark.parametrize("version", ["1.34"], indirect=True, scope="package")
+def test_the_outcome_is_that_of_the_oldest_version_with_devices(name: str, comparisons: Comparisons) -> None:
+    """Of the scenarios that need no later feature."""
+    test_the_outcome_is_that_of_kube_scheduler(name, comparisons)
 
 
 def test_the_table_is_large() -> None:
     """Both versions have many scenarios."""
-    assert [len(list(runs(version, {PEER: ""}))) for version in VERSIONS] >= [50, 30]
+    assert [len(NAMES[version]) for version in VERSIONS] >= [80, 50]
