@@ -62,11 +62,17 @@ def spread_gang(nodes: int) -> Timed:
     return one_gang(nodes, pods("spread", 1000, spread=True))
 
 
-def gang_with_claims(nodes: int, *requests: dict[str, object], **claim: object) -> Timed:
-    """Return a function that schedules one gang of 1,000 pods, each with such a claim; a node has 8 devices."""
+def gang_with_claims(nodes: int, *requests: dict[str, object], are_new: bool = False, **claim: object) -> Timed:
+    """Return a function that schedules one gang of 1,000 pods, each with such a claim; a node has 8 devices.
+
+    Unless the devices are new, a pod with another claim was scheduled before.
+    """
     scheduler = Scheduler(nodes)
     catalog = scheduler.snapshot.ledger.devices
     put_devices(catalog, (node(number).metadata.name for number in range(nodes)))
+    if not are_new:
+        (first,) = with_claims(catalog, pods("first", 1), devices.request(count=2))
+        scheduler.single(first)
     members = with_claims(catalog, pods("large", 1000), *requests, **claim)
     (tree,) = trees_of([pod_group("gang", gang=1000)]).values()
     return lambda: scheduler.gang(tree, {"gang": members})
@@ -75,6 +81,11 @@ def gang_with_claims(nodes: int, *requests: dict[str, object], **claim: object) 
 def device_gang(nodes: int) -> Timed:
     """Place one gang of 1,000 pods with a claim for one device each."""
     return gang_with_claims(nodes)
+
+
+def new_devices(nodes: int) -> Timed:
+    """Do the same where no pod had a claim before, so that all slices are read for the first time."""
+    return gang_with_claims(nodes, are_new=True)
 
 
 def matching_devices(nodes: int) -> Timed:
@@ -201,6 +212,7 @@ MEASURES: Mapping[str, Callable[[int], Timed]] = {
         deep_trees,
         spread_gang,
         device_gang,
+        new_devices,
         matching_devices,
         one_cycle,
         plain_pods,

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
@@ -26,6 +26,16 @@ QUIET_SECONDS = 1.5
 SECONDS_BETWEEN_POLLS = 0.2
 PEER, OURS = "peer", "ours"
 Outcome = dict[str, Any]
+VERDICTS = {
+    "": ("False WaitingForDevices",),
+    "False Unschedulable": ("False WaitingForDevices", "False PlacementNotFound"),
+    "False SchedulerError": ("False Unschedulable", "False PlacementNotFound"),
+}
+"""Status and reason of pending pods with kube-scheduler, and ours in their place.
+
+Ours also explains what a pod waits for that kube-scheduler does not try yet or is about to bind, tells exhausted
+searches from proofs, and has no attempts that end with an error.
+"""
 
 
 @dataclass
@@ -141,7 +151,16 @@ def problem(run: Run, number: int, comparison: Comparison, *, at: int | None = N
     if differs is not None and run.scheduler == SCHEDULER_NAME:
         wanted = sorted(differs.bound[number])
         return "" if bound_of(ours) == wanted else f"ours binds {bound_of(ours)}, not {wanted}: {ours}"
-    return "" if ours == peer else f"kube-scheduler: {peer}\nours: {ours}"
+    return "; ".join(_differences(peer, ours))
+
+
+def _differences(peer: object, ours: object, path: str = "") -> Iterator[str]:
+    """Yield where two outcomes differ."""
+    if isinstance(peer, dict) and isinstance(ours, dict):
+        for key in sorted(peer.keys() | ours.keys()):
+            yield from _differences(peer.get(key), ours.get(key), f"{path}.{key}")
+    elif peer != ours and not (path.endswith(".verdict") and ours in VERDICTS.get(str(peer), ())):
+        yield f"{path[1:]} is {ours!r}, with kube-scheduler {peer!r}"
 
 
 def bound_of(outcome: Outcome) -> list[str]:
@@ -188,11 +207,17 @@ def _claim_outcome(claim: Plain) -> Outcome:
         **{key: value for key, value in allocation.items() if key != "allocationTimestamp"},
         "has timestamp": "allocationTimestamp" in allocation,
         "results": shares,
-        "config": results.get("config"),
+        "config": [_config(one, results["results"]) for one in results.get("config", ())],
         "users": sorted(one["name"] for one in status.get("reservedFor", ())),
         "finalizers": claim["metadata"].get("finalizers", []),
         "is deleted": "deletionTimestamp" in claim["metadata"],
     }
+
+
+def _config(config: Plain, results: Sequence[Plain]) -> Plain:
+    """Return parameters without the requests if they are for all; some versions name these and some do not."""
+    is_for_all = {one["request"] for one in results} <= set(config.get("requests", ()))
+    return {key: value for key, value in config.items() if key != "requests" or not is_for_all}
 
 
 def _request(manifest: Plain) -> tuple[str, Plain]:

@@ -30,7 +30,7 @@ async def test_a_tree_goes_where_all_its_devices_are(bed: "DeviceTestbed") -> No
     nodes = "2 blocks x 2 racks x 2 nodes, cpu=4"
     counts = {"node_1_1_1": 3, "node_1_2_1": 4, "node_2_1_1": 2, "node_2_1_2": 2, "node_2_2_1": 1, "node_2_2_2": 3}
     await bed.offer(nodes, **counts)
-    leaves = [bed.gang(f"tree-{number}", 4, parent="tree", key=RACK) for number in range(2)]
+    leaves = [bed.gang(f"tree-{number}", 4, parent="tree", key=RACK, cpu="1") for number in range(2)]
     await bed.create(
         bed.composite("tree", 2, key="topology.cpg.dev/block"),
         *(one for leaf in leaves for one in leaf[:1]),
