@@ -7,7 +7,7 @@ that would prepare a device.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from cpg_client.resources import Resource
+from cpg_client.resources import DEVICE_CLASSES, DEVICE_TAINT_RULES, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 
 Plain = dict[str, Any]
 Value = bool | int | str | Mapping[str, Any]
@@ -15,11 +15,6 @@ Value = bool | int | str | Mapping[str, Any]
 
 DRIVER: Final = "gpu.example.com"
 CLASS: Final = "gpu"
-API_VERSION: Final = "resource.k8s.io/v1"
-RESOURCE_SLICES: Final = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
-DEVICE_CLASSES: Final = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
-DEVICE_TAINT_RULES: Final = Resource("resource.k8s.io", "v1", "devicetaintrules", "DeviceTaintRule", namespaced=False)
-RESOURCE_CLAIMS: Final = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
 CLAIM_TEMPLATES: Final = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate")
 
 

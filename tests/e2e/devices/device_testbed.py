@@ -12,11 +12,12 @@ from tests.e2e.scheduler.crashes.conftest import CreateRequest, Plain, Testbed
 
 from cpg_client.errors import ApiError
 from cpg_client.listing import list_all
-from cpg_client.resources import NODES, PODS
+from cpg_client.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from cpg_client.watching import watch
 from cpg_lab import devices
-from cpg_lab.devices import CLAIM_TEMPLATES, DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
+from cpg_lab.devices import CLAIM_TEMPLATES
 from cpg_lab.nodes import NodePool
+from cpg_lab.replicas import Replica
 
 TEMPLATE = "gpu"
 
@@ -95,6 +96,10 @@ class DeviceTestbed(Testbed):
 
         await self.wait_until(have_devices, seconds, f"{number} devices of {prefix or 'all claims'}")
 
+    async def wait_until_killed(self, replica: Replica) -> None:
+        """Wait until a replica has been killed."""
+        await self.wait_until(lambda: not replica.process.is_running, what="kill")
+
     @contextlib.asynccontextmanager
     async def claims_watched(self) -> AsyncIterator[list[str]]:
         """Check the devices of all claims after each change of one; the list has what was wrong at any moment."""
@@ -123,7 +128,15 @@ class DeviceTestbed(Testbed):
         finally:
             checking.cancel()
 
-    async def merge(self, kind: Any, name: str, body: Mapping[str, Any]) -> None:  # noqa: ANN401
+    async def try_to_delete(self, kind: Resource, name: str) -> None:
+        """Delete an object without a grace period, if it exists."""
+        try:
+            await self.delete(kind, name)
+        except ApiError as error:
+            if not error.is_not_found:
+                raise
+
+    async def merge(self, kind: Resource, name: str, body: Mapping[str, Any]) -> None:
         """Merge fields into an object."""
         await self.connection.patch(kind.path(self.namespace if kind.namespaced else None, name), body)
 

@@ -14,8 +14,7 @@ from tests.e2e.devices.scenario_forms import KINDS, Plain, Run
 from cpg_api.scheduling.names import POD_SCHEDULED, SCHEDULER_NAME
 from cpg_client.connection import Connection
 from cpg_client.listing import list_all
-from cpg_client.resources import NAMESPACES, PODS, STATUS
-from cpg_lab.devices import RESOURCE_CLAIMS
+from cpg_client.resources import NAMESPACES, PODS, RESOURCE_CLAIMS, STATUS
 
 ADMIN_ACCESS = {"resource.kubernetes.io/admin-access": "true"}
 """The label of namespaces in which claims may ask for admin access."""

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 import yaml
 
-from cpg_client.resources import NODES, PODS
+from cpg_client.resources import DEVICE_CLASSES, DEVICE_TAINT_RULES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from cpg_lab import devices
-from cpg_lab.devices import CLAIM_TEMPLATES, DEVICE_CLASSES, DEVICE_TAINT_RULES, RESOURCE_CLAIMS, RESOURCE_SLICES
+from cpg_lab.devices import CLAIM_TEMPLATES
 from cpg_lab.nodes import DEFAULT_CAPACITY
 
 FOLDER = Path(__file__).with_name("scenarios")

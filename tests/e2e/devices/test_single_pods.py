@@ -31,10 +31,16 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="package")
 def comparisons(
-    cluster: "Cluster", version: str, install: "Installer", tmp_path_factory: pytest.TempPathFactory
+    cluster: "Cluster",
+    version: str,
+    install: "Installer",
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Comparisons:
-    """Play all scenarios, and return the outcomes of each."""
-    playing = list(runs(version, {PEER: KUBE_SCHEDULER, OURS: KUBE_SCHEDULER if IS_REHEARSAL else SCHEDULER_NAME}))
+    """Play all scenarios of which tests are selected, and return the outcomes of each."""
+    chosen = {item.callspec.params.get("name") for item in request.session.items if hasattr(item, "callspec")}
+    schedulers = {PEER: KUBE_SCHEDULER, OURS: KUBE_SCHEDULER if IS_REHEARSAL else SCHEDULER_NAME}
+    playing = [run for run in runs(version, schedulers) if run.scenario_name in chosen]
 
     async def play() -> dict[str, Comparison]:
         async with Connection.from_kubeconfig(cluster.kubeconfig) as connection:
