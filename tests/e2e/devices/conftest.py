@@ -25,7 +25,7 @@ GROUP_CLUSTERS = {
         gates="native",
         further_gates=("DRAWorkloadResourceClaims",),
         components=("controller-manager",),
-        controllers=CLAIM_CONTROLLERS,
+        controllers=(*CLAIM_CONTROLLERS, "podgroup-protection-controller"),
     ),
 }
 """Our kinds on the oldest version with devices, and the built-in kinds with claims of groups."""
