@@ -13,7 +13,7 @@ SPEED := $(wildcard tests/*/test_speed.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo lab-up lab-down test quick lint unit scenario e2e workloads hooks images generate bench bench-peer crash
-.PHONY: fuzz-workloads fuzz-simulate fuzz-devices fuzz-cel soak
+.PHONY: fuzz-workloads fuzz-simulate fuzz-devices fuzz-cel fuzz-claims soak
 .PHONY: release-cli lock clean
 
 help: ## list the targets
@@ -107,6 +107,9 @@ fuzz-devices: $(READY) ## compare 10,000 random allocations of devices with Kube
 
 fuzz-cel: $(READY) ## compare 10,000 seeded device selectors with upstream's compiler (CASES=1000, SEED=1 for the seed)
 	CEL_CASES=$(or $(CASES),10000) CEL_SEED=$(or $(SEED),1) CEL_RESULTS=bench/results $(PYTEST) -s tests/e2e/differential/test_cel.py
+
+fuzz-claims: $(READY) ## create and delete pods with claims while the scheduler is killed, and check every device (RUNS=20, SEED=1 for the first seed)
+	CHURN_RUNS=$(or $(RUNS),10) CHURN_SEED=$(or $(SEED),1) CHURN_SECONDS=30 $(PYTEST) tests/e2e/devices/test_churn.py
 
 soak: $(READY) ## change a cluster at random for half an hour and measure the scheduler's memory (SOAK=120 for two minutes, API=native)
 	$(BIN)/python bench/soak.py --seconds $(or $(SOAK),1800) --api $(or $(API),crd)

@@ -9,6 +9,7 @@ from typing import Any
 
 from cpg_api.scheduling.names import POD_GROUP_LABEL
 from cpg_client.resources import NATIVE_COMPOSITE_POD_GROUPS, NATIVE_POD_GROUPS, PODS, PRIORITY_CLASSES, Resource
+from cpg_lab import devices
 from cpg_lab.nodes import TOPOLOGY, NodePool
 
 Body = dict[str, Any]
@@ -31,6 +32,8 @@ class CaseSize:
 
     nodes: NodePool
     backlog: Backlog
+    has_claims: bool = False
+    """Whether pods have claims from templates, which have to be made before a scheduler starts."""
 
 
 @dataclass(frozen=True)
@@ -185,6 +188,23 @@ def preemption_backlog(size: int, fillers: int, nodes: NodePool, *, each: int) -
     return backlog
 
 
+def with_devices(backlog: Backlog, nodes: NodePool, each: int) -> Backlog:
+    """Return a backlog whose pods claim a device each, from a template, with so many devices on each node."""
+    claims = devices.pod_claims(template="gpu")
+
+    def enlarged(scheduler: str) -> Iterator[Item]:
+        manifests = (
+            devices.device_class(),
+            devices.claim_template("gpu", namespace=NAMESPACE),
+            *devices.slices_of_nodes(nodes.names(), each),
+        )
+        yield from map(devices.create_request, manifests)
+        for path, body in backlog(scheduler):
+            yield path, {**body, "spec": {**body["spec"], **claims}} if body["kind"] == "Pod" else body
+
+    return enlarged
+
+
 LARGE = NodePool.parse("10 blocks x 5 racks x 100 nodes, cpu=4, memory=16Gi, pods=110")
 SMALLER = NodePool.parse("10 blocks x 5 racks x 10 nodes, cpu=4, memory=16Gi, pods=110")
 
@@ -192,6 +212,15 @@ SMALLER = NodePool.parse("10 blocks x 5 racks x 10 nodes, cpu=4, memory=16Gi, po
 def placement_case(name: str, title: str, goal: float, full: Backlog, quick: Backlog, *, share: float = 0.6) -> Case:
     """Return a case without preemption, on 5,000 nodes or a tenth of them."""
     return Case(name, title, goal, CaseSize(LARGE, full), CaseSize(SMALLER, quick), share)
+
+
+def device_case(name: str, title: str, goal: float, full: Backlog, quick: Backlog) -> Case:
+    """Return such a case in which every pod claims one of the 8 devices of a node."""
+
+    def sized(nodes: NodePool, backlog: Backlog) -> CaseSize:
+        return CaseSize(nodes, with_devices(backlog, nodes, 8), has_claims=True)
+
+    return Case(name, title, goal, sized(LARGE, full), sized(SMALLER, quick))
 
 
 def preemption_case(name: str, title: str, goal: float, full: tuple[int, int, int], *, each: int) -> Case:
@@ -229,6 +258,8 @@ CASES = (
         "large-rack-gangs", "3 gangs x 1,000, rack", 40, gang_backlog(3, 1000, RACK), gang_backlog(3, 100, RACK)
     ),
     placement_case("trees", "48 trees x 64", 20, tree_backlog(48, 16), tree_backlog(5, 16)),
+    device_case("devices", "3 gangs x 1,000, devices", 10, gang_backlog(3, 1000), gang_backlog(3, 100)),
+    device_case("device-trees", "48 trees x 64, devices", 10, tree_backlog(48, 16), tree_backlog(5, 16)),
     preemption_case("evicting-1000", "gang of 100 evicts 1,000", 1.5, (100, 1000, 100), each=10),
     preemption_case("evicting-500", "gang of 500 evicts 500", 5, (500, 5000, 1000), each=1),
     preemption_case("evicting-2500", "gang of 500 evicts 2,500", 5, (500, 5000, 1000), each=5),

@@ -14,6 +14,7 @@ from time import process_time
 from typing import ParamSpec, TypeVar
 
 import yaml
+from device_inputs import put_devices, with_claims
 from engine_inputs import Scheduler, deep_tree, full, node, pods, trees_of
 
 from cpg_api.core.pod import Pod
@@ -25,6 +26,7 @@ from cpg_engine.preemption.values import PlanOutcome, VictimUnit
 from cpg_engine.snapshot import Snapshot, new_snapshot
 from cpg_engine.testing.builders import pod_group
 from cpg_engine.testing.listed_budgets import ListedBudgets
+from cpg_lab import devices
 
 HERE = Path(__file__).parent
 GROWTH = 4.5
@@ -58,6 +60,38 @@ def rack_gang(nodes: int) -> Timed:
 def spread_gang(nodes: int) -> Timed:
     """Place one gang of 1,000 identical pods evenly over 3 zones."""
     return one_gang(nodes, pods("spread", 1000, spread=True))
+
+
+def gang_with_claims(nodes: int, *requests: dict[str, object], are_new: bool = False, **claim: object) -> Timed:
+    """Return a function that schedules one gang of 1,000 pods, each with such a claim; a node has 8 devices.
+
+    Unless the devices are new, a pod with another claim was scheduled before.
+    """
+    scheduler = Scheduler(nodes)
+    catalog = scheduler.snapshot.ledger.devices
+    put_devices(catalog, (node(number).metadata.name for number in range(nodes)))
+    if not are_new:
+        (first,) = with_claims(catalog, pods("first", 1), devices.request(count=2))
+        scheduler.single(first)
+    members = with_claims(catalog, pods("large", 1000), *requests, **claim)
+    (tree,) = trees_of([pod_group("gang", gang=1000)]).values()
+    return lambda: scheduler.gang(tree, {"gang": members})
+
+
+def device_gang(nodes: int) -> Timed:
+    """Place one gang of 1,000 pods with a claim for one device each."""
+    return gang_with_claims(nodes)
+
+
+def new_devices(nodes: int) -> Timed:
+    """Do the same where no pod had a claim before, so that all slices are read for the first time."""
+    return gang_with_claims(nodes, are_new=True)
+
+
+def matching_devices(nodes: int) -> Timed:
+    """Place one gang of 1,000 pods with a claim for four devices each, which have to be on one NUMA node."""
+    constraint = {"matchAttribute": f"{devices.DRIVER}/numa"}
+    return gang_with_claims(nodes, devices.request(count=4), constraints=[constraint])
 
 
 def two_sizes() -> list[Pod]:
@@ -177,6 +211,9 @@ MEASURES: Mapping[str, Callable[[int], Timed]] = {
         rack_gang,
         deep_trees,
         spread_gang,
+        device_gang,
+        new_devices,
+        matching_devices,
         one_cycle,
         plain_pods,
         failing_gang,

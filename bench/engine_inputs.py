@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from device_inputs import keep_allocations
+
 from cpg_api.core.affinity import TopologySpreadConstraint
 from cpg_api.core.node import Node, NodeStatus
 from cpg_api.core.pod import Container, Pod, PodSpec
@@ -84,6 +86,7 @@ class Scheduler:
         by_uid = {pod.metadata.uid: pod for pod in members}
         for bind in decision.binds:
             self.snapshot.ledger.put_pod(by_uid[bind.uid], bind.node)
+        keep_allocations(self.snapshot.ledger.devices, decision.binds)
         return decision
 
 

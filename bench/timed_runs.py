@@ -11,7 +11,7 @@ import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -41,6 +41,9 @@ OURS, PEER, BARE = "cpg-scheduler", "default-scheduler", "bare"
 SPEC = ClusterSpec(
     gates="native", components=("scheduler",), max_requests_inflight=3000, max_mutating_requests_inflight=1500
 )
+CLAIMS_SPEC = replace(SPEC, components=("scheduler", "controller-manager"), controllers=("resourceclaim-controller",))
+"""The same with the controller that makes claims from templates."""
+SECONDS_BETWEEN_POLLS, MAX_POLLS_FOR_CLAIMS = 1.0, 120
 SETTLING_SECONDS = 1.0
 """Seconds of rest for the API server after the backlog is created."""
 BINDS_IN_FLIGHT = 64
@@ -79,7 +82,7 @@ Show = Callable[[int, int], None]
 
 def run_contender(contender: str, size: CaseSize, *, patience: float, show: Show) -> RunResult:
     """Run one contender on a case, in a new cluster."""
-    with Cluster(SPEC) as cluster:
+    with Cluster(CLAIMS_SPEC if size.has_claims else SPEC) as cluster:
         commands = _commands(cluster)
         cluster.stop_component("scheduler")  # the cluster started it; the run starts it again later
         cluster.add_nodes(size.nodes)
@@ -117,8 +120,30 @@ async def _create(connection: Connection, items: Iterable[Item]) -> int:
         made = await create_all(connection, objects)
         if made.failures:
             raise made.failures[0].error
+    return waiting
+
+
+async def _prepare(cluster: Cluster, connection: Connection, size: CaseSize, contender: str) -> int:
+    """Create a backlog with its claims; return the number of its pending pods.
+
+    The controller of claims stops before the measured time, in which it would compete for CPU with the scheduler.
+    """
+    waiting = await _create(connection, size.backlog(contender))
+    if size.has_claims:
+        await _await_claims(connection)
+        await asyncio.to_thread(cluster.stop_component, "controller-manager")
     await asyncio.sleep(SETTLING_SECONDS)
     return waiting
+
+
+async def _await_claims(connection: Connection) -> None:
+    """Wait until the claims of all pods are made."""
+    for _ in range(MAX_POLLS_FOR_CLAIMS):
+        pods = [msgspec.json.decode(item, type=Pod) for item in (await list_all(connection, PATH)).items]
+        if all(len(pod.spec.resource_claims or ()) == len(pod.status.resource_claim_statuses or ()) for pod in pods):
+            return
+        await asyncio.sleep(SECONDS_BETWEEN_POLLS)
+    raise LabError(f"some claims were not made after {MAX_POLLS_FOR_CLAIMS * SECONDS_BETWEEN_POLLS:.0f} s")
 
 
 async def _run_scheduler(
@@ -126,7 +151,7 @@ async def _run_scheduler(
 ) -> RunResult:
     """Start a scheduler on its backlog, and wait until all pods have a node, or for ``patience`` seconds."""
     async with Connection.from_kubeconfig(cluster.kubeconfig) as connection:
-        outcome = RunResult(contender, await _create(connection, size.backlog(contender)))
+        outcome = RunResult(contender, await _prepare(cluster, connection, size, contender))
         server, etcd = (cluster.processes[name].pid for name in ("apiserver", "etcd"))
         used = cpu_seconds(server), cpu_seconds(etcd)
         complete = asyncio.Event()
@@ -188,7 +213,7 @@ async def watching_binds(connection: Connection, scheduler: str, on_bind: Callab
 async def _run_bare_binds(cluster: Cluster, size: CaseSize, show: Show) -> RunResult:
     """Bind the pods to the nodes in turn, as fast as the client can, without any watch."""
     async with Connection.from_kubeconfig(cluster.kubeconfig) as connection:
-        outcome = RunResult(BARE, await _create(connection, size.backlog(BARE)))
+        outcome = RunResult(BARE, await _prepare(cluster, connection, size, BARE))
         pods = [msgspec.json.decode(item, type=Pod) for item in (await list_all(connection, PATH)).items]
         names = size.nodes.names()
         todo = iter([(pod.metadata, names[index % len(names)]) for index, pod in enumerate(pods)])

@@ -18,6 +18,7 @@ TOGETHER = re.compile(
     r"(tests/e2e/api|tests/e2e/operator(?:/lifecycle)?)/test_\w+\.py::"
     r"|(tests/e2e/chart)/test_(?:guidance|images|installed)\.py::"
     r"|(tests/e2e/scheduler)/test_\w+\.py::\w+\[(crd|native)\b"
+    r"|(tests/e2e/devices)/test_single_pods\.py::\w+\[(1\.\d+)\b"
     r"|(tests/e2e/workloads)/test_\w+\.py::\w+\[(1\.\d+)\b"
 )
 """Files that share a cluster: those of a folder, or of a flavour or version in it."""

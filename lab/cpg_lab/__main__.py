@@ -46,6 +46,7 @@ def up(given: argparse.Namespace) -> int:
     spec = ClusterSpec(
         kubernetes=given.kubernetes,
         gates=given.gates,
+        further_gates=tuple(given.feature_gates),
         components=tuple(given.components),
         workloads=tuple(given.workloads),
         nodes=tuple(NodePool.parse(text) for text in given.nodes),
@@ -165,6 +166,13 @@ def _add_up(parser: argparse.ArgumentParser) -> None:
     _add_name(parser)
     parser.add_argument("--kubernetes", default=NEWEST, choices=VERSIONS, help=f"version (default: {NEWEST})")
     parser.add_argument("--gates", default="default", choices=("default", "native"), help="feature gates")
+    parser.add_argument(
+        "--feature-gates",
+        type=_parts,
+        default=(),
+        metavar="LIST",
+        help="further ones, such as DRAWorkloadResourceClaims",
+    )
     parser.add_argument(
         "--with",
         dest="components",

@@ -45,7 +45,7 @@ def _kubernetes(version: str) -> Module:
 
 _NEWEST = _kubernetes("1.37.1")
 _OLDEST = _kubernetes("1.30.14")
-_NODE = _kubernetes("1.34.4")
+_DEVICES = _kubernetes("1.34.4")
 _KWOK = Module("kwok")
 _PROMCHECK = Module("promcheck")
 _CELCHECK = Module("celcheck")
@@ -66,8 +66,13 @@ PROGRAMS: Final = (
         "k8s.io/kubernetes/cmd/kube-controller-manager",
         on_request=True,
     ),
-    # A kubelet may be three minors behind the API server; this one still supports cgroup v1 and older runtimes.
-    Program("kubelet", _NODE, "1.34.4", "k8s.io/kubernetes/cmd/kubelet"),
+    # The first with devices (resource.k8s.io/v1). A kubelet may be three minors behind the API server; this one still
+    # supports cgroup v1 and older runtimes.
+    *(
+        Program(f"{name}-1.34", _DEVICES, "1.34.4", f"k8s.io/kubernetes/cmd/{name}", on_request=True)
+        for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+    ),
+    Program("kubelet", _DEVICES, "1.34.4", "k8s.io/kubernetes/cmd/kubelet"),
     Program("kwok", _KWOK, "0.8.0", "sigs.k8s.io/kwok/cmd/kwok"),
     Program("helm", _HELM, "4.3.1", "helm.sh/helm/v4/cmd/helm"),
     # Our own: a few lines around the PromQL engine of a Prometheus of this version.
@@ -99,6 +104,14 @@ COMPONENTS: Final = {
         "apiserver": "kube-apiserver",
         "controller-manager": "kube-controller-manager",
         "scheduler": "kube-scheduler",
+        "kwok": "kwok",
+        **_WORKLOAD_CONTROLLERS,
+    },
+    "1.34": {
+        "etcd": "etcd",
+        "apiserver": "kube-apiserver-1.34",
+        "controller-manager": "kube-controller-manager-1.34",
+        "scheduler": "kube-scheduler-1.34",
         "kwok": "kwok",
         **_WORKLOAD_CONTROLLERS,
     },

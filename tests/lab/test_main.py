@@ -66,9 +66,9 @@ def test_up_has_controllers_and_kwok_by_default(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Lab, "up", up)
     monkeypatch.setattr(Lab, "access", lambda _: ACCESS)
     cli.main(["up"])
-    cli.main(["up", "--kubernetes", "1.30", "--with", ""])
+    cli.main(["up", "--kubernetes", "1.30", "--with", "", "--feature-gates", "A,B"])
     assert started[0] == ClusterSpec(components=("controller-manager", "kwok"))
-    assert started[1] == ClusterSpec(kubernetes="1.30")
+    assert started[1] == ClusterSpec(kubernetes="1.30", further_gates=("A", "B"))
 
 
 def test_errors_have_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,7 +108,9 @@ def test_build_prints_paths(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     assert cli.main(["build"]) == 0
     built = {line.split()[0] for line in capsys.readouterr().out.splitlines()}
     assert {"etcd", "kube-apiserver-1.30", "kwok", "helm"} <= built
-    assert built.isdisjoint({"jobset", "lws", "trainer", "ray", "kueue", "kube-controller-manager-1.30"})
+    assert built.isdisjoint(
+        {"jobset", "lws", "trainer", "ray", "kueue", "kube-controller-manager-1.30", "kube-apiserver-1.34"}
+    )
     assert cli.main(["build", "--all"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == len(PROGRAMS)
 

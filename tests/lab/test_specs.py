@@ -17,6 +17,7 @@ def test_components_add_their_programs() -> None:
     """Each of the cluster's version."""
     spec = ClusterSpec(components=("scheduler", "kwok"))
     assert set(spec.programs()) == {"etcd", "kube-apiserver", "kubectl", "kube-scheduler", "kwok"}
+    assert "kube-scheduler-1.34" in ClusterSpec(kubernetes="1.34", components=("scheduler",)).programs()
     assert "kube-apiserver-1.30" in ClusterSpec(kubernetes="1.30", components=("kwok",)).programs()
 
 
@@ -31,7 +32,7 @@ def test_workloads_come_with_the_components_that_they_need() -> None:
 @pytest.mark.parametrize(
     ("fields", "complaint"),
     [
-        ({"kubernetes": "1.29"}, r"Kubernetes 1\.29 is not in the lab's table; it has 1\.37, 1\.30"),
+        ({"kubernetes": "1.29"}, r"Kubernetes 1\.29 is not in the lab's table; it has 1\.37, 1\.34, 1\.30"),
         ({"gates": "all"}, "gates are default or native, not all"),
         ({"components": ("proxy",)}, "no component proxy; there are controller-manager, scheduler, kwok"),
         ({"kubernetes": "1.30", "gates": "native"}, r"native gates came after Kubernetes 1\.30"),
