@@ -34,9 +34,10 @@ def result(device: str = "gpu-0", **fields: Any) -> AllocationResult:
     return AllocationResult(devices=DeviceAllocationResult(results=(found,)))
 
 
-def chosen(name: str = "x", device: str = "gpu-0", *, is_new: bool = True, **fields: Any) -> DeviceAllocation:
-    """Return what a decision allocates to a claim."""
-    return DeviceAllocation(f"default/{name}", f"uid-{name}", result(device, **fields), is_new)
+def chosen(name: str = "x", device: str = "", *, is_new: bool = True, **fields: Any) -> DeviceAllocation:
+    """Return what a decision allocates to a claim, by default a device of its own."""
+    found = result(device or ("gpu-0" if name == "x" else f"gpu-{name}"), **fields)
+    return DeviceAllocation(f"default/{name}", f"uid-{name}", found, is_new)
 
 
 def user(name: str) -> dict[str, str]:
@@ -321,7 +322,7 @@ async def test_a_claim_can_be_released_on_its_own() -> None:
     """One that is allocated and unused, if its pod fits nowhere else; not one with users or with other devices."""
     async with binding(claims="xyz") as bench:
         bench.api.put("x", status=allocated("a"))
-        bench.api.put("y", status=allocated("a", "other"))
+        bench.api.put("y", status=allocated("a", "other", device="gpu-y"))
         bench.api.put("z", status=allocated())
         pods = frozenset({"uid-default-a"})
         releases = [ClaimRelease(chosen(name), pods) for name in "xyw"]
