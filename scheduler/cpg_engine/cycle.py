@@ -3,13 +3,14 @@
 1. Ignore the reservations that the unit may take.
 2. Search for a placement: the minimums first, then all other pods.
 3. Read off the binds, with their allocations, the room for pods that are expected, and the report of every group.
+   Where there is no placement, find out whether devices that claims of the unit have already are in its way.
 4. Roll everything back. Assuming and performing the decision is up to the scheduler.
 """
 
 from collections.abc import Iterable
 
 from cpg_engine.cluster.pod_classes import PlacedPod
-from cpg_engine.decisions import Bind, Decision, ReservedRoom
+from cpg_engine.decisions import Bind, Decision, DeviceAllocation, ReservedRoom
 from cpg_engine.errors import ContradictionError
 from cpg_engine.gangs.domain_choice import DomainChoice
 from cpg_engine.gangs.needs import Needs
@@ -43,10 +44,27 @@ def decide(snapshot: Snapshot, unit: Unit, options: SearchOptions, *, ignored: I
         reports = search.reports()
         limitations = search.limitations(finding)
         placements = search.placement_counts()
+        ledger.rollback(mark)
+        ledger.ignore(ignored)
+        released = () if finding is Finding.PLACED else _claims_to_release(snapshot, unit, options)
     finally:
         ledger.rollback(mark)
     explanation = Explanation(finding, reports, next_step(finding, reports), contradiction, limitations)
-    return Decision(binds, explanation, placements, search.is_excluded, reserved)
+    return Decision(binds, explanation, placements, search.is_excluded, reserved, released)
+
+
+def _claims_to_release(snapshot: Snapshot, unit: Unit, options: SearchOptions) -> tuple[DeviceAllocation, ...]:
+    """Return the claims with devices that keep a unit from its place, if only its pending pods use them."""
+    pending = [pod for node in unit.nodes for pod in node.pending]
+    claims = snapshot.ledger.device_allocator.claims
+    found = claims.used_by_none_but(
+        dict.fromkeys(key for pod in pending for key in pod.claims), {pod.uid for pod in pending}
+    )
+    if not found:
+        return ()
+    with claims.without(one.claim for one in found):
+        finding, _ = _run(PlacementSearch(snapshot, unit, options))
+    return found if finding is Finding.PLACED else ()
 
 
 def could_place(snapshot: Snapshot, unit: Unit, options: SearchOptions, *, ignored: Iterable[str] = ()) -> bool:

@@ -58,7 +58,8 @@ class Decision(Struct, frozen=True):
     """Everything that was decided about one unit; nothing is bound unless the whole minimum is.
 
     ``is_excluded`` says that the bounds on room leave the unit no place, so that no search had to prove it.
-    ``reserved`` is the room for pods of the unit that do not exist yet.
+    ``reserved`` is the room for pods of the unit that do not exist yet. ``released`` are claims that no other pod uses,
+    and without whose devices the unit could be placed.
     """
 
     binds: tuple[Bind, ...]
@@ -66,3 +67,4 @@ class Decision(Struct, frozen=True):
     placements: PlacementCounts = PlacementCounts()
     is_excluded: bool = False
     reserved: tuple[ReservedRoom, ...] = ()
+    released: tuple[DeviceAllocation, ...] = ()

@@ -16,6 +16,8 @@ class Weights(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Preferred affinity and anti-affinity to pods."""
     hard_pod_affinity: int = 1
     """Within ``pod_affinity``: required affinity of running pods that selects the incoming pod."""
+    devices: int = 2
+    """Early alternatives of device requests that name several."""
     least_allocated: int = 1
     """Much free CPU and memory on the node."""
     balanced: int = 1

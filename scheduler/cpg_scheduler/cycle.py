@@ -19,7 +19,7 @@ cache does not change meanwhile.
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
@@ -27,6 +27,7 @@ from structlog.typing import FilteringBoundLogger
 from cpg_api.core.pod import Pod
 from cpg_client.stall_guard import StallGuard
 from cpg_engine.cycle import could_place, decide
+from cpg_engine.decisions import DeviceAllocation
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.verdicts import Finding
 from cpg_scheduler.attempt import Attempt, attempt_of, bind_batch, failure_of, log_fields, status_updates
@@ -74,6 +75,9 @@ class BatchBinder(Protocol):
 
     def start(self, batch: BindBatch) -> None:
         """Begin to bind the pods of a batch."""
+
+    def release(self, claims: Sequence[DeviceAllocation], pods: Collection[str]) -> None:
+        """Begin to deallocate claims that none but these pods, by UID, use."""
 
 
 class StatusReporter(Protocol):
@@ -324,7 +328,12 @@ class SchedulingLoop:
         """
         attempt = self._decide(key, unit)
         self._perform(self._preemption.handle(PodsPlaced(key, attempt.nodes)))
-        preemption = self._preemption.attempt(key, unit, attempt.decision, attempt.unplaced)
+        if attempt.decision.released:
+            # The unit is attempted again when the claims show that their devices are free: nothing is evicted for it.
+            self._binder.release(attempt.decision.released, unit.pods.keys())
+            preemption = PreemptionResult()
+        else:
+            preemption = self._preemption.attempt(key, unit, attempt.decision, attempt.unplaced)
         self._perform(preemption.instructions)
         self._expected.reserve(attempt)
         result = self._record(attempt, preemption)

@@ -5,12 +5,13 @@ are others: they change the objects of the cache as the API server's watches wou
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
+from cpg_api.core.devices import ResourceClaimStatus
 from cpg_api.core.pod import Pod, PodCondition
 from cpg_api.core.volumes import PersistentVolumeClaim
 from cpg_api.scheduling.forest import GroupKey, key_of
@@ -19,7 +20,7 @@ from cpg_cli.analysis.changes import ObjectChange, apply
 from cpg_cli.analysis.simulated_devices import released_claims
 from cpg_cli.analysis.simulated_storage import bound_claim
 from cpg_client.stall_guard import StallGuard
-from cpg_engine.decisions import VolumeAllocation
+from cpg_engine.decisions import DeviceAllocation, VolumeAllocation
 from cpg_scheduler.binding.batch import BindBatch, BindSucceeded
 from cpg_scheduler.binding.claim_writes import carried_out
 from cpg_scheduler.cycle import SchedulingLoop
@@ -87,6 +88,7 @@ class SimulatedScheduler:
         self.group_status: dict[GroupKey, ReportedStatus] = {}
         self._now = 0.0
         self._batches: list[BindBatch] = []
+        self._released: list[DeviceAllocation] = []
         self._jobs: dict[int, EvictionJob] = {}
         self._instructions: list[ExecutorInstruction] = []
         self._cancelled: set[int] = set()
@@ -159,10 +161,14 @@ class SimulatedScheduler:
         while True:
             while self._loop.run_pass():
                 pass
-            if not (self._batches or self._instructions):
+            if not (self._batches or self._instructions or self._released):
                 return
+            released, self._released = self._released, []
             batches, self._batches = self._batches, []
             instructions, self._instructions = self._instructions, []
+            for allocation in released:
+                claim = self.cache.devices.claims[allocation.claim]
+                self.put(ObjectChange(claim, replace(claim, status=ResourceClaimStatus())))
             for batch in batches:
                 self._bind(batch)
             for instruction in instructions:
@@ -176,6 +182,10 @@ class SimulatedScheduler:
     def start(self, batch: BindBatch) -> None:
         """Begin to bind a batch."""
         self._batches.append(batch)
+
+    def release(self, claims: Sequence[DeviceAllocation], pods: Collection[str]) -> None:  # noqa: ARG002 - as the binder
+        """Begin to deallocate claims."""
+        self._released.extend(claims)
 
     def perform(self, instruction: ExecutorInstruction) -> None:
         """Begin to perform an instruction of a preemption."""

@@ -81,11 +81,11 @@ class DeviceAllocator:
         return devices.problem or self.rooms.problem(self._open(devices))
 
     def is_columnar(self, devices: PodDevices) -> bool:
-        """Return whether how many pods fit at a node depends on what is taken there, and on nothing else."""
+        """Return whether only the devices that a node has left matter, and only whether there are enough."""
         if not devices.are_private:
             return False
         room = self.room(devices)
-        return room is not None and not room.is_coupled()
+        return room is not None and not room.is_coupled() and not room.shape.has_alternatives
 
     def room(self, devices: PodDevices) -> DeviceRoom | None:
         """Return the nodes as pods see them that need devices for the claims that have none yet."""

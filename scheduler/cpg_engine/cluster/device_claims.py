@@ -73,6 +73,18 @@ class DeviceClaims:
             if found is not None and found.assumed == allocation:
                 self._set(allocation.claim, None)
 
+    def used_by_none_but(self, keys: Iterable[str], uids: Collection[str]) -> tuple[DeviceAllocation, ...]:
+        """Return what those of some claims have by the API that no other pod uses than these."""
+        self.refresh()
+        found = []
+        for key in keys:
+            held, claim = self.held.get(key), self._catalog.claims.get(key)
+            if held is None or held.assumed is not None or claim is None or key in self._users:
+                continue
+            if all(one.resource == PODS and one.uid in uids for one in claim.status.reserved_for or ()):
+                found.append(DeviceAllocation(key, claim.metadata.uid, held.result, is_new=False))
+        return tuple(found)
+
     def put_user(self, uid: str, claims: tuple[str, ...]) -> None:
         """Note the claims of a held pod."""
         if self._claims_of.get(uid, ()) == claims:
@@ -127,6 +139,19 @@ class DeviceClaims:
             if key in self._lifted and not self._is_abandoned(key):
                 self._lifted.discard(key)
                 self._stock.hold(key, taken_by(self.held[key].result))
+
+    @contextmanager
+    def without(self, keys: Iterable[str]) -> Iterator[None]:
+        """Have some claims without devices for as long as the block runs."""
+        found = {key: self.held.pop(key) for key in keys}
+        for key in found:
+            self._stock.release(key)
+        try:
+            yield
+        finally:
+            self.held.update(found)
+            for key, held in found.items():
+                self._stock.hold(key, taken_by(held.result))
 
     @contextmanager
     def without_released(self) -> Iterator[None]:

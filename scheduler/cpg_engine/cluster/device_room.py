@@ -20,6 +20,8 @@ from cpg_engine.devices.shapes import DeviceShape
 from cpg_engine.devices.values import FREE, DeviceId, Pick
 from cpg_engine.devices.views import Viewer
 
+MAX_ALTERNATIVES = 8
+"""The most alternatives of a request."""
 MAX_STALE_GROUPS = 1_000
 """Groups without a node that are kept, beyond as many as there are nodes."""
 NO_COUNTS: Scores = np.zeros((0, 2), dtype=np.int64)
@@ -131,6 +133,22 @@ class DeviceRoom:
         _, first, place = np.unique(self._groups[rows], return_index=True, return_inverse=True)
         answers = [self.solve(int(rows[position])).picks is not None for position in first.tolist()]
         found: Flags = np.array(answers, dtype=np.bool_)[place.reshape(-1)]
+        return found
+
+    def ranks(self, rows: Rows) -> Scores:
+        """Return for each node how early the alternatives are that a pod would be given, in sum over its requests."""
+        groups, first, place = np.unique(self.groups(rows), return_index=True, return_inverse=True)
+        ranks = np.zeros(len(groups), dtype=np.int64)
+        for group, position in enumerate(first.tolist()):
+            given = {pick.alternative for pick in self.solve(int(rows[position])).picks or ()}
+            ranks[group] = sum(
+                MAX_ALTERNATIVES - request.index(one)
+                for claim in self.shape.claims
+                for request in claim.requests
+                if len(request) > 1
+                for one in given.intersection(request)
+            )
+        found: Scores = ranks[place.reshape(-1)]
         return found
 
     def slots(self, rows: Rows) -> Scores:

@@ -59,6 +59,11 @@ class DeviceShape(Struct, frozen=True):
     claims: tuple[ClaimShape, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
 
+    @property
+    def has_alternatives(self) -> bool:
+        """Return whether a request is for the first available of several."""
+        return any(len(request) > 1 for claim in self.claims for request in claim.requests)
+
 
 def compile_shape(claims: Sequence[ResourceClaimSpec], classes: Mapping[str, DeviceClass]) -> DeviceShape:
     """Compile the claims of a pod; raise ``DeviceRequestError`` where one cannot be allocated on any node."""

@@ -13,7 +13,9 @@ from cpg_engine.cluster.axes import Flags, Rows, Scores
 from cpg_engine.cluster.device_needs import PodDevices
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.pod_classes import PodClass
+from cpg_engine.weights import Weights
 
+MAX_SCORE = 100
 REASON = "cannot allocate all claims"
 NOT_HERE = "resourceclaim not available on the node"
 TOO_MANY = "resourceclaim has too many consumers"
@@ -28,16 +30,17 @@ def checks(pod_class: PodClass, ledger: Ledger, rows: Rows) -> Iterator[tuple[st
 class DynamicResources:
     """The filter."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, weights: Weights) -> None:
         """Use the devices of a ledger."""
         self._ledger = ledger
+        self._weights = weights
 
     def pre_filter(self, pod_class: PodClass) -> "DynamicResourcesState | None":
         """Return the state of a class to which more matters than what each node has left, else None."""
         devices, allocator = pod_class.devices, self._ledger.device_allocator
         if devices is None or allocator.is_columnar(devices) or allocator.problem(devices):
             return None
-        return DynamicResourcesState(self._ledger, devices)
+        return DynamicResourcesState(self._ledger, devices, self._weights.devices)
 
 
 def columnar_state(pod_class: PodClass, ledger: Ledger) -> "DynamicResourcesState | None":
@@ -51,8 +54,9 @@ def columnar_state(pod_class: PodClass, ledger: Ledger) -> "DynamicResourcesStat
 class DynamicResourcesState:
     """The claims of one class."""
 
-    def __init__(self, ledger: Ledger, devices: PodDevices) -> None:
+    def __init__(self, ledger: Ledger, devices: PodDevices, weight: int = 0) -> None:
         """Use these claims."""
+        self._weight = weight
         self._allocator = ledger.device_allocator
         self._devices = devices
         self.terms = 1 + len(devices.needs)
@@ -90,6 +94,11 @@ class DynamicResourcesState:
         """Return on which nodes all pods that are placed there can have devices, if need be others than they have."""
         return np.array([self._allocator.could_stay(row) for row in rows.tolist()], dtype=np.bool_)
 
-    def score(self, rows: Rows) -> Scores | None:  # noqa: ARG002 - the protocol has it
-        """Return no score."""
-        return None
+    def score(self, rows: Rows) -> Scores | None:
+        """Prefer nodes where requests are given early alternatives; without alternatives, there is no score."""
+        room = self._allocator.room(self._devices)
+        if room is None or not room.shape.has_alternatives:
+            return None
+        ranks = room.ranks(rows)
+        found: Scores = self._weight * (MAX_SCORE * ranks // max(int(ranks.max(initial=0)), 1))
+        return found

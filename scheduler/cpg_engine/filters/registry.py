@@ -120,7 +120,7 @@ def dynamic_filters(ledger: Ledger, weights: Weights) -> tuple[DynamicFilter, ..
         VolumeRestrictions(ledger),
         NodeVolumeLimits(ledger),
         VolumeBinding(ledger),
-        DynamicResources(ledger),
+        DynamicResources(ledger, weights),
         PodTopologySpread(ledger, weights),
         InterPodAffinity(ledger, weights),
     )

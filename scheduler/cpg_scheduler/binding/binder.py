@@ -32,6 +32,7 @@ from cpg_client.resources import PODS
 from cpg_client.retrying import WatchBackoff
 from cpg_client.stall_guard import StallGuard
 from cpg_client.timing import cancel_and_wait
+from cpg_engine.decisions import DeviceAllocation
 from cpg_scheduler.binding.batch import (
     BindBatch,
     BindDelayed,
@@ -147,6 +148,11 @@ class Binder:
             active.prebinding = self._tasks.create_task(self._prebind(active))
         else:
             self._enqueue(*(_BindRequest(active, uid) for uid in batch.nodes))
+
+    def release(self, claims: Sequence[DeviceAllocation], pods: Collection[str]) -> None:
+        """Begin to deallocate claims that none but these pods, by UID, use."""
+        for plugin in self._prebinds:
+            self._tasks.create_task(plugin.deallocate(claims, pods))
 
     # 1. PreBind.
 

@@ -103,6 +103,10 @@ class DeviceBinder:
         """Release the claims that are reserved for these pods of a batch."""
         await self._writer.release([self._release(order, uids) for order in self._orders(batch)])
 
+    async def deallocate(self, claims: Sequence[DeviceAllocation], pods: Collection[str]) -> None:
+        """Deallocate claims whose devices keep a unit from its place, if no pods but these use them."""
+        await self._writer.release([ClaimRelease(one, frozenset(pods)) for one in claims])
+
     def _release(self, order: _ClaimOrder, uids: Collection[str]) -> ClaimRelease:
         """Return a release; an earlier allocation stays for the next attempt, unless its devices do not get ready."""
         allocation = order.allocation

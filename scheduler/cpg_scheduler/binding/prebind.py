@@ -5,6 +5,7 @@ from typing import NoReturn, Protocol
 
 from cpg_client.errors import ApiError
 from cpg_client.retrying import WatchBackoff
+from cpg_engine.decisions import DeviceAllocation
 from cpg_scheduler.binding.batch import BindBatch
 from cpg_scheduler.cache.cluster import ClusterCache
 
@@ -30,6 +31,9 @@ class PreBind(Protocol):
 
     async def release(self, batch: BindBatch, uids: Collection[str]) -> None:
         """Take back what was written for these pods of a batch, by UID, which are not bound."""
+
+    async def deallocate(self, claims: Sequence[DeviceAllocation], pods: Collection[str]) -> None:
+        """Take back what earlier attempts have allocated to claims that no pods but these, by UID, use."""
 
 
 async def watch_pods(cache: ClusterCache, uids: Iterable[str]) -> NoReturn:

@@ -9,7 +9,7 @@ leader, which finds claims with a node and without a volume, and waits for them 
 """
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from cpg_api.core.volumes import PersistentVolume, PersistentVolumeClaim
@@ -19,7 +19,7 @@ from cpg_client.errors import ApiError, ClientError
 from cpg_client.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from cpg_client.retrying import WatchBackoff
 from cpg_engine.cluster.volumes import NODE_ANNOTATION, ClaimInfo, VolumeInfo
-from cpg_engine.decisions import VolumeAllocation
+from cpg_engine.decisions import DeviceAllocation, VolumeAllocation
 from cpg_scheduler.binding.batch import BindBatch
 from cpg_scheduler.binding.prebind import BACKOFF, PreBindError, first_of, is_final, watch_pods
 from cpg_scheduler.cache.cluster import ClusterCache
@@ -80,6 +80,9 @@ class VolumeBinder:
 
     async def release(self, batch: BindBatch, uids: Collection[str]) -> None:
         """Leave everything as it is: a volume that was begun is the same for the next attempt."""
+
+    async def deallocate(self, claims: Sequence[DeviceAllocation], pods: Collection[str]) -> None:
+        """Leave volumes as they are."""
 
     async def _bind_claim(self, key: str, allocation: VolumeAllocation | None) -> None:
         """Write what is allocated to a claim, if there is one, and wait until the claim is bound."""

@@ -1,9 +1,10 @@
 """Fakes of the components that talk to the API server: they keep what they are given, and a test performs it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
 from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import Group, GroupKey, key_of
+from cpg_engine.decisions import DeviceAllocation
 from cpg_scheduler.binding.batch import BindBatch
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.preemption.jobs import (
@@ -27,10 +28,15 @@ class FakeBinder:
     def __init__(self) -> None:
         """Begin with nothing to do."""
         self.batches: list[BindBatch] = []
+        self.released: list[tuple[str, frozenset[str]]] = []
 
     def start(self, batch: BindBatch) -> None:
         """Keep a batch."""
         self.batches.append(batch)
+
+    def release(self, claims: Sequence[DeviceAllocation], pods: Collection[str]) -> None:
+        """Keep claims with the pods that may use them."""
+        self.released.extend((one.claim, frozenset(pods)) for one in claims)
 
 
 class FakeEventWriter:

@@ -15,16 +15,18 @@ from cpg_engine.decisions import Decision, DeviceAllocation
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.gangs.unit import GroupPods, tree_unit
 from cpg_engine.snapshot import Snapshot, new_snapshot
-from cpg_engine.testing.builders import composite, metadata, node, pod_group
+from cpg_engine.testing.builders import composite, metadata, node, pod, pod_group
 from cpg_engine.testing.claim_builders import allocated, claiming, offer, own_claim, worker, zone_slice
 from cpg_engine.testing.device_builders import (
     GPU_DRIVER,
+    alternative,
     claim_spec,
     device,
     device_claim,
     device_class,
     device_request,
     device_slice,
+    first_available,
 )
 from cpg_engine.verdicts import Finding, Lack, Limitation
 
@@ -391,3 +393,37 @@ def test_a_claim_with_too_many_consumers() -> None:
     decision = decided(snapshot, pods, gang=256)
     assert len(decision.binds) == 256
     assert reasons_of(decision) == {"resourceclaim has too many consumers": 1}
+
+
+def test_early_alternatives_are_preferred() -> None:
+    """Of two nodes, the one with the device that the request names first; the other one serves as well."""
+    snapshot = cluster(a=0, b=0, c=0)
+    catalog = snapshot.ledger.devices
+    offer(catalog, device_slice(device("small", {"size": 1}), node="a"))
+    offer(catalog, device_slice(device("large", {"size": 2}), node="b"))
+    sizes = [f'device.attributes["{GPU_DRIVER}"].size == {size}' for size in (2, 1)]
+    wanted = first_available("r0", *(alternative(f"s{number}", one) for number, one in enumerate(sizes)))
+    pods = [worker(catalog, f"p{number}", wanted, cpu=1, group="pg") for number in range(2)]
+    assert devices_of(decided(snapshot, pods[:1])) == {"p0-gpu": "b/large"}
+    assert devices_of(decided(snapshot, pods)) == {"p0-gpu": "b/large", "p1-gpu": "a/small"}
+    assert decided(snapshot, [*pods, worker(catalog, "p2", wanted, cpu=1, group="pg")]).binds == ()
+
+
+def test_claims_that_keep_a_gang_from_its_place_are_released() -> None:
+    """If only its pods use them, and if it could be placed without their devices."""
+    snapshot = cluster(a=1, b=1)
+    catalog = snapshot.ledger.devices
+    snapshot.ledger.put_pod(pod("full", cpu=64, node_name="a"), "a")
+    pods = workers(snapshot, 1)
+    claim = own_claim("pg-0")
+    offer(catalog, allocated(claim, "a", "gpu-0", users=("pg-0",)))
+    decision = decided(snapshot, pods)
+    assert (decision.binds, [one.claim for one in decision.released]) == ((), ["default/pg-0-gpu"])
+    offer(catalog, claim)
+    assert nodes_of(decided(snapshot, pods)) == {"b": 1}
+    offer(catalog, allocated(claim, "a", "gpu-0", users=("pg-0", "other")))
+    assert decided(snapshot, pods).released == ()
+    offer(catalog, allocated(claim, "a", "gpu-0"), allocated(device_claim("busy"), "b", "gpu-0"))
+    assert decided(snapshot, pods).released == ()
+    snapshot.ledger.remove_pod("uid-default-full")
+    assert (nodes_of(decided(snapshot, pods)), decided(snapshot, pods).released) == ({"a": 1}, ())
