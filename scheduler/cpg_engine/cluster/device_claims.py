@@ -39,6 +39,8 @@ class DeviceClaims:
         """The claims of several pods that have devices in the simulation alone."""
         self._users: dict[str, set[str]] = {}
         """The held pods that use a claim, by UID."""
+        self._unused: set[str] = set()
+        """The claims with devices that no held pod uses."""
         self._claims_of: dict[str, tuple[str, ...]] = {}
         self._absent: set[str] = set()
         """The held pods that are ignored."""
@@ -93,6 +95,7 @@ class DeviceClaims:
         self._claims_of[uid] = claims
         for key in claims:
             self._users.setdefault(key, set()).add(uid)
+            self._unused.discard(key)
 
     def remove_user(self, uid: str) -> None:
         """Note that a pod is not held any more."""
@@ -101,6 +104,7 @@ class DeviceClaims:
             users.discard(uid)
             if not users:
                 del self._users[key]
+                self._note_use(key)
 
     def contested(self, keys: Iterable[str]) -> str | None:
         """Return the first of some claims whose devices another claim has as well, or None."""
@@ -160,7 +164,7 @@ class DeviceClaims:
         kube-controller-manager deallocates them a moment after the pods.
         """
         self.refresh()
-        found = [key for key in self.held if key not in self._lifted and self._is_released(key)]
+        found = [key for key in sorted(self._unused - self._lifted) if self._is_released(key)]
         for key in found:
             self._stock.release(key)
         try:
@@ -172,7 +176,7 @@ class DeviceClaims:
     def _is_released(self, key: str) -> bool:
         claim = self._catalog.claims.get(key)
         reserved = (claim.status.reserved_for or ()) if claim is not None else ()
-        is_known = key in self._users or any(one.resource != PODS or one.uid in self._claims_of for one in reserved)
+        is_known = any(one.resource != PODS or one.uid in self._claims_of for one in reserved)
         return bool(reserved) and not is_known
 
     def _note(self, uids: Iterable[str], *, absent: bool) -> Collection[str]:
@@ -196,11 +200,15 @@ class DeviceClaims:
             if not is_pending:
                 self._set(key, None)
 
+    def _note_use(self, key: str) -> None:
+        (self._unused.add if key in self.held and key not in self._users else self._unused.discard)(key)
+
     def _set(self, key: str, found: HeldClaim | None) -> None:
         if found is None:
             self.held.pop(key, None)
         else:
             self.held[key] = found
+        self._note_use(key)
         taken = () if found is None else tuple(one for one in taken_by(found.result) if not one.is_admin)
         if key in self._lifted or taken != self._stock.held_by(key):
             self._lifted.discard(key)
