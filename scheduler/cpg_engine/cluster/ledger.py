@@ -23,10 +23,10 @@ from cpg_api.core.pod import Pod
 from cpg_api.problems import Problem
 from cpg_engine.cluster.allocator import Allocators, Reserved
 from cpg_engine.cluster.attachments import Attachments
-from cpg_engine.cluster.axes import Amounts, Rows, moved_columns
+from cpg_engine.cluster.axes import BY_DEVICES, Amounts, Flags, ResourceAxis, Rows, moved_columns
 from cpg_engine.cluster.class_registry import ClassRegistry
 from cpg_engine.cluster.device_allocator import DeviceAllocator
-from cpg_engine.cluster.device_needs import PodDevices, claim_keys, pod_devices
+from cpg_engine.cluster.device_needs import PodDevices, pod_devices, used_claims
 from cpg_engine.cluster.device_stock import DeviceStock
 from cpg_engine.cluster.nodes import NodeColumns
 from cpg_engine.cluster.pod_classes import NOMINATED, PodClass, is_nominated, signature
@@ -104,6 +104,7 @@ class Ledger:
         self._on_node: dict[str, set[str]] = {}
         self._journal: list[JournalEntry] = []
         self._ignored: set[str] = set()
+        self._classes_seen = 0
         self.asked_labels: frozenset[str] = frozenset()
         self._most_columns = MAX_STALE_COLUMNS
         self._most_labels = MAX_STALE_LABELS
@@ -121,6 +122,7 @@ class Ledger:
         row = self.cluster.put(node)
         self._grow_rows()
         self.allocatable[row] = self.classes.axis.vector(amounts)
+        self._leave_to_devices()
         if problems:
             self.node_problems[name] = problems
         else:
@@ -147,11 +149,9 @@ class Ledger:
 
     def put_pod(self, pod: Pod, node_name: str) -> None:
         """Count a pod at a node, in place of its last state; raise ``RequestError`` if its requests are no amounts."""
-        pod_class = self._class_for(
-            pod, pod_devices(pod, pod.metadata.uid.removeprefix(NOMINATED), self.devices) if is_nominated(pod) else None
-        )
-        if pod.spec.resource_claims and not pod_class.nominated:
-            self.device_allocator.claims.put_user(pod.metadata.uid, claim_keys(pod))
+        pod_class = self._class_for(pod, self._devices_of(pod) if is_nominated(pod) else None)
+        if not pod_class.nominated:
+            self.device_allocator.claims.put_user(pod.metadata.uid, used_claims(pod))
         known = self._held.get(pod.metadata.uid)
         if known is not None and known.pod_class is pod_class and known.node_name == node_name:
             self._held[pod.metadata.uid] = replace(known, pod=pod)
@@ -168,8 +168,7 @@ class Ledger:
         found = self._held.pop(uid, None)
         if found is None:
             return
-        if found.pod.spec.resource_claims:
-            self.device_allocator.claims.remove_user(uid)
+        self.device_allocator.claims.remove_user(uid)
         there = self._on_node[found.node_name]
         there.discard(uid)
         if not there:
@@ -189,7 +188,11 @@ class Ledger:
         Selectors of a new class may ask for labels that no class before it has asked for. Then the classes of held pods
         are split by these labels, and classes returned earlier for pending pods may be out of date.
         """
-        return self._class_for(pod, pod_devices(pod, pod.metadata.uid.removeprefix(NOMINATED), self.devices))
+        return self._class_for(pod, self._devices_of(pod))
+
+    def _devices_of(self, pod: Pod) -> PodDevices | None:
+        self._refresh_backing()
+        return pod_devices(pod, pod.metadata.uid.removeprefix(NOMINATED), self.devices)
 
     def _class_for(self, pod: Pod, devices: PodDevices | None) -> PodClass:
         """Return the class of a pod that still needs these devices; a pod that is held has them by its claims."""
@@ -221,6 +224,15 @@ class Ledger:
             if held.row != NO_ROW:
                 self._count(held.pod_class, held.row, -1)
                 self._count(pod_class, held.row, 1)
+
+    def offers(self, resource: str) -> Flags | None:
+        """Return which rows have a node that offers a resource itself, or None if no node does."""
+        column = self.classes.axis.places.get(resource)
+        if column is None:
+            return None
+        amounts = self.allocatable[:, column]
+        found: Flags = (amounts > 0) & (amounts != BY_DEVICES)
+        return found
 
     # Within a cycle: simulation.
 
@@ -331,10 +343,14 @@ class Ledger:
         if axis is old:
             return
         if axis.size > self._most_columns:
-            offered = {old.names[column] for column in np.flatnonzero(self.allocatable.any(axis=0)).tolist()}
-            axis = old.only(offered).grown(names)
+            offered = (self.allocatable % BY_DEVICES).any(axis=0)
+            axis = old.only({old.names[column] for column in np.flatnonzero(offered).tolist()}).grown(names)
             self._most_columns = 2 * axis.size + MAX_STALE_COLUMNS
-        changes = self.classes.replace_axis(axis)
+        self._set_axis(axis)
+
+    def _set_axis(self, axis: ResourceAxis) -> None:
+        """Move all amounts to another axis, and count there what held pods request beyond it."""
+        old, changes = self.classes.axis, self.classes.replace_axis(axis)
         self.allocatable, self.used = moved_columns(self.allocatable, old, axis), moved_columns(self.used, old, axis)
         if changes:
             self.version += 1
@@ -342,6 +358,30 @@ class Ledger:
                 if held.row != NO_ROW and held.pod_class.index in changes:
                     self.used[held.row] += changes[held.pod_class.index]
                     self.changed_at[held.row] = self.version
+
+    def _refresh_backing(self) -> None:
+        """Take from the catalog which resources device classes back."""
+        if self._classes_seen == self.devices.class_version:
+            return
+        self._classes_seen = self.devices.class_version
+        axis = self.classes.axis
+        backed = frozenset(self.devices.backing)
+        if backed == axis.backed:
+            return
+        for column in axis.backed_columns:
+            amounts = self.allocatable[:, column]
+            amounts[amounts == BY_DEVICES] = 0
+        self._set_axis(replace(axis, backed=backed))
+        if axis.backed_columns or self.classes.axis.backed_columns:
+            self._leave_to_devices()
+            self.version += 1
+            self.changed_at[:] = self.node_version = self.version
+
+    def _leave_to_devices(self) -> None:
+        """Limit no backed resource on nodes that do not offer it."""
+        for column in self.classes.axis.backed_columns:
+            amounts = self.allocatable[:, column]
+            amounts[self.cluster.alive & (amounts == 0)] = BY_DEVICES
 
     def _grow_rows(self) -> None:
         more = self.cluster.size - len(self.changed_at)
