@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import numpy as np
 from msgspec.structs import replace
 
 from cpg_api.core.devices import AllocationResult
@@ -17,13 +18,14 @@ from cpg_engine.testing.builders import node, pod_group
 from cpg_engine.testing.claim_builders import (
     allocated,
     asking,
+    claiming,
     extended_claim,
     offer,
     with_extended,
     worker,
     zone_slice,
 )
-from cpg_engine.testing.device_builders import device_class, device_request, device_slice
+from cpg_engine.testing.device_builders import device_claim, device_class, device_request, device_slice
 from cpg_engine.verdicts import Finding
 
 GPU, NIC = "example.com/gpu", "example.com/nic"
@@ -260,3 +262,38 @@ def test_nominated_pods_keep_devices_for_themselves() -> None:
     assert decided(snapshot, gang(2, gpu=1)).binds == ()
     ledger.remove_pod("nominated/uid-default-n0")
     assert Counter(given(decided(snapshot, gang(2, gpu=1)))) == {"a: a/gpu-0": 1, "a: a/gpu-1": 1}
+
+
+def test_nodes_that_offer_the_resource_are_a_kind_of_their_own() -> None:
+    """A node with devices is like another one with as many; one with a device plugin is like no such node."""
+    snapshot = cluster(a=2, b=2, c=1, plugin={"x": 2, "y": 2})
+    ledger = snapshot.ledger
+    rows = np.array([ledger.cluster.row_of[name] for name in "abcxy"])
+    groups = snapshot.score_cache.of(ledger.class_of(asking("p", gpu=1))).device_groups(rows)
+    assert groups is not None
+    a, b, c, x, y = groups.tolist()
+    assert (a == b, x == y, len({a, c, x})) == (True, True, 3)
+
+
+def test_pods_that_share_a_claim_have_resources_of_their_own() -> None:
+    """They follow the claim to a node with room for all, whether it has a device plugin or devices."""
+    for devices, place in ((2, "x"), (3, "a")):
+        snapshot = cluster(a=devices, plugin={"x": 2 if place == "x" else 1})
+        catalog = snapshot.ledger.devices
+        offer(catalog, device_class(), device_claim("shared"), device_slice("gpu-0", node="x"))
+        pods = [claiming(f"p{index}", "shared", group="pg") for index in range(2)]
+        asked = asking("p", gpu=1).spec.containers
+        pods = [replace(one, spec=replace(one.spec, containers=asked)) for one in pods]
+        assert {bind.node for bind in decided(snapshot, pods).binds} == {place}
+
+
+def test_a_class_that_changes_otherwise_backs_the_same() -> None:
+    """No room is computed again for that."""
+    snapshot = cluster(a=1)
+    ledger = snapshot.ledger
+    ledger.class_of(asking("p", gpu=1))
+    axis = ledger.classes.axis
+    offer(ledger.devices, device_class("gpus", 'device.driver == "other"', extended_resource_name=GPU))
+    ledger.class_of(asking("p", gpu=1))
+    assert ledger.classes.axis is axis
+    assert decided(snapshot, gang(1, gpu=1)).binds == ()
