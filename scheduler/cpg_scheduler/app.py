@@ -251,10 +251,7 @@ def _wire(
     preemption = _preemption(shell, cache, metrics)
     trees = TreeStatus(cache, preemption.awaits, options)
     status = _status_writer(connection, shell, cluster, trees, events=events, gate=gate)
-    extended = ExtendedClaims(connection, cache, log=shell.log)
-    binder = _binder(
-        connection, shell, cache, tasks, inbox=inbox, gate=gate, metrics=metrics, guard=guard, extended=extended
-    )
+    binder, extended = _binder(connection, shell, cache, tasks, inbox=inbox, gate=gate, metrics=metrics, guard=guard)
     executor = EvictionExecutor(
         connection,
         cluster.resource_of,
@@ -336,7 +333,7 @@ def _preemption(
     )
 
 
-def _binder(  # noqa: PLR0913 - each by its name
+def _binder(
     connection: Connection,
     shell: ProcessContext[SchedulerSettings],
     cache: ClusterCache,
@@ -346,11 +343,11 @@ def _binder(  # noqa: PLR0913 - each by its name
     gate: WriteGate,
     metrics: SchedulerMetrics,
     guard: StallGuard,
-    extended: ExtendedClaims,
-) -> Binder:
-    """Return the binder, with its PreBind plugins."""
+) -> tuple[Binder, ExtendedClaims]:
+    """Return the binder, with its PreBind plugins, and the claims for extended resources."""
     settings, claims = shell.settings, ClaimWriter(connection, cache, log=shell.log)
-    return Binder(
+    extended = ExtendedClaims(connection, cache, log=shell.log)
+    binder = Binder(
         connection,
         cache,
         tasks,
@@ -365,3 +362,4 @@ def _binder(  # noqa: PLR0913 - each by its name
         in_flight=settings.binds_in_flight,
         guard=guard,
     )
+    return binder, extended

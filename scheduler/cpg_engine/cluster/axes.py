@@ -70,6 +70,11 @@ class ResourceAxis(Struct, frozen=True, dict=True):
         kept = tuple(name for place, name in enumerate(self.names) if place <= UNOFFERED or name in names)
         return replace(self, names=kept)
 
+    def backing(self, names: Iterable[str]) -> "ResourceAxis":
+        """Return the axis if device classes back these resources."""
+        backed = frozenset(names)
+        return self if backed == self.backed else replace(self, backed=backed)
+
     @cached_property
     def backed_columns(self) -> tuple[int, ...]:
         """Return the columns of the resources that device classes back; mostly none."""
@@ -97,4 +102,25 @@ def moved_columns(rows: Amounts, old: ResourceAxis, new: ResourceAxis) -> Amount
     shared.append((UNOFFERED, UNOFFERED))
     targets, sources = zip(*shared, strict=True)
     found[:, targets] = rows[:, sources]
+    return found
+
+
+def leave_to_devices(rows: Amounts, axis: ResourceAxis, alive: Flags) -> None:
+    """Have nodes that offer none of a resource which classes back not be limited by it."""
+    for column in axis.backed_columns:
+        rows[alive & (rows[:, column] == 0), column] = BY_DEVICES
+
+
+def take_from_devices(rows: Amounts, axis: ResourceAxis) -> None:
+    """Undo ``leave_to_devices``."""
+    for column in axis.backed_columns:
+        rows[rows[:, column] == BY_DEVICES, column] = 0
+
+
+def offered(rows: Amounts, axis: ResourceAxis, resource: str) -> Flags | None:
+    """Return which nodes offer a resource themselves, or None if no node does."""
+    column = axis.places.get(resource)
+    if column is None:
+        return None
+    found: Flags = (rows[:, column] > 0) & (rows[:, column] != BY_DEVICES)
     return found

@@ -19,7 +19,7 @@ from cpg_engine.cluster.axes import Flags, Rows
 from cpg_engine.cluster.device_claims import DeviceClaims
 from cpg_engine.cluster.device_needs import ClaimNeed, PodDevices
 from cpg_engine.cluster.device_reservations import DeviceReservation, DeviceReservations
-from cpg_engine.cluster.device_rooms import DeviceRooms, Nodes
+from cpg_engine.cluster.device_rooms import DeviceRooms
 from cpg_engine.cluster.device_stock import DeviceStock
 from cpg_engine.cluster.device_variants import Room
 from cpg_engine.cluster.node_selection import term_holds
@@ -39,12 +39,12 @@ class DeviceAllocator:
 
     kinds = (DeviceAllocation, ExtendedAllocation)
 
-    def __init__(self, catalog: DeviceCatalog, cluster: NodeColumns, nodes: Nodes, stock: DeviceStock) -> None:
+    def __init__(self, catalog: DeviceCatalog, cluster: NodeColumns, rooms: DeviceRooms, stock: DeviceStock) -> None:
         """Start without reservations."""
         self.catalog = catalog
         self.stock = stock
         self.claims = DeviceClaims(catalog, stock)
-        self.rooms = DeviceRooms(catalog, stock, nodes)
+        self.rooms = rooms
         self._reservations = DeviceReservations(self.rooms, stock)
         self._cluster = cluster
         self._reaches: dict[NodeSelector, Flags] = {}

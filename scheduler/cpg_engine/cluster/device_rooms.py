@@ -1,12 +1,12 @@
 """The shapes of claims, and the nodes as pods of each shape see them."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 import numpy as np
 
 from cpg_api.core.devices import ResourceClaimSpec
+from cpg_api.decoding import decode
 from cpg_engine.cluster.axes import Flags
 from cpg_engine.cluster.device_needs import ClaimNeed, PodDevices
 from cpg_engine.cluster.device_nominations import NominatedDevices
@@ -29,23 +29,21 @@ MAX_CACHED_ROOMS = 64
 """Shapes whose room is kept; each takes some hundred bytes for every node."""
 
 
-class Nodes(Changes, Protocol):
-    """What nodes offer, and what has changed since when: the ledger."""
-
-    def offers(self, resource: str) -> Flags | None:
-        """Return which rows have a node that offers a resource itself, or None if no node does."""
+Offers = Callable[[str], Flags | None]
+"""Returns which rows have a node that offers a resource itself, or None if no node does."""
 
 
 class DeviceRooms:
     """What is kept about shapes."""
 
-    def __init__(self, catalog: DeviceCatalog, stock: DeviceStock, nodes: Nodes) -> None:
+    def __init__(self, catalog: DeviceCatalog, stock: DeviceStock, changes: Changes, offers: Offers) -> None:
         """Keep nothing yet."""
         self.nominated = NominatedDevices()
         self.effort = SearchEffort()
         self._catalog = catalog
         self._stock = stock
-        self._nodes = nodes
+        self._changes = changes
+        self._offers = offers
         self._shapes: dict[Codes, DeviceShape | str] = {}
         self._rooms: dict[Codes, DeviceRoom] = {}
 
@@ -73,9 +71,7 @@ class DeviceRooms:
     def lacking_at(self, devices: PodDevices, row: int) -> tuple[ExtendedNeed, ...]:
         """Return the extended resources that a pod needs as devices at a row: its node does not offer them."""
         return tuple(
-            need
-            for need in devices.extended
-            if (offered := self._nodes.offers(need.resource)) is None or not offered[row]
+            need for need in devices.extended if (offered := self._offers(need.resource)) is None or not offered[row]
         )
 
     def of_codes(self, codes: Codes) -> DeviceRoom | None:
@@ -89,7 +85,7 @@ class DeviceRooms:
                 return None
             if len(self._rooms) >= MAX_CACHED_ROOMS:
                 self._rooms.clear()
-            found = self._rooms[codes] = DeviceRoom(shape, self._stock, self._nodes, self._states_at, self.effort)
+            found = self._rooms[codes] = DeviceRoom(shape, self._stock, self._changes, self._states_at, self.effort)
         return found
 
     def _states_at(self, row: int) -> tuple[PoolState, ...]:
@@ -105,7 +101,7 @@ class DeviceRooms:
     def _variants(self, devices: PodDevices) -> Iterator[tuple[Flags, tuple[ExtendedNeed, ...]]]:
         """Yield the sets of nodes on which a pod needs devices for the same extended resources, each with these."""
         none = np.zeros(self._stock.rows, dtype=np.bool_)
-        offered = [self._nodes.offers(need.resource) for need in devices.extended]
+        offered = [self._offers(need.resource) for need in devices.extended]
         table = np.stack([none if found is None else found for found in offered])
         kinds, kind_of = np.unique(table, axis=1, return_inverse=True)
         for kind, column in enumerate(kinds.T.tolist()):
@@ -140,7 +136,7 @@ class DeviceRooms:
 
     def _spec(self, code: str) -> ResourceClaimSpec:
         known = self._catalog.specs.get(code)
-        return known if known is not None else msgspec.json.decode(code, type=ResourceClaimSpec)
+        return known if known is not None else decode(code, ResourceClaimSpec)
 
 
 def codes_for(needs: Iterable[ClaimNeed], lacking: Sequence[ExtendedNeed] = ()) -> Codes:

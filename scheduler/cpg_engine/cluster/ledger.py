@@ -23,10 +23,11 @@ from cpg_api.core.pod import Pod
 from cpg_api.problems import Problem
 from cpg_engine.cluster.allocator import Allocators, Reserved
 from cpg_engine.cluster.attachments import Attachments
-from cpg_engine.cluster.axes import BY_DEVICES, Amounts, Flags, ResourceAxis, Rows, moved_columns
+from cpg_engine.cluster.axes import Amounts, Rows, leave_to_devices, moved_columns, offered, take_from_devices
 from cpg_engine.cluster.class_registry import ClassRegistry
 from cpg_engine.cluster.device_allocator import DeviceAllocator
 from cpg_engine.cluster.device_needs import PodDevices, pod_devices, used_claims
+from cpg_engine.cluster.device_rooms import DeviceRooms
 from cpg_engine.cluster.device_stock import DeviceStock
 from cpg_engine.cluster.nodes import NodeColumns
 from cpg_engine.cluster.pod_classes import NOMINATED, PodClass, is_nominated, signature
@@ -97,7 +98,8 @@ class Ledger:
         self.devices = DeviceCatalog()
         self.volume_allocator = VolumeAllocator(self.storage, self.cluster)
         stock = DeviceStock(self.devices, self.cluster, self._touch)
-        self.device_allocator = DeviceAllocator(self.devices, self.cluster, self, stock)
+        rooms = DeviceRooms(self.devices, stock, self, lambda name: offered(self.allocatable, self.classes.axis, name))
+        self.device_allocator = DeviceAllocator(self.devices, self.cluster, rooms, stock)
         self.allocators = Allocators((self.volume_allocator, self.device_allocator))
         self.attachments = Attachments(self.storage, self.cluster)
         self._held: dict[str, HeldPod] = {}
@@ -118,11 +120,11 @@ class Ledger:
         name = node.metadata.name
         is_new = name not in self.cluster.row_of
         amounts, problems = node_amounts(node.status.allocatable)
-        self._offer(amounts)
+        self._refresh_axis(amounts)
         row = self.cluster.put(node)
         self._grow_rows()
         self.allocatable[row] = self.classes.axis.vector(amounts)
-        self._leave_to_devices()
+        leave_to_devices(self.allocatable, self.classes.axis, self.cluster.alive)
         if problems:
             self.node_problems[name] = problems
         else:
@@ -149,7 +151,9 @@ class Ledger:
 
     def put_pod(self, pod: Pod, node_name: str) -> None:
         """Count a pod at a node, in place of its last state; raise ``RequestError`` if its requests are no amounts."""
-        pod_class = self._class_for(pod, self._devices_of(pod) if is_nominated(pod) else None)
+        pod_class = self._class_for(
+            pod, pod_devices(pod, pod.metadata.uid.removeprefix(NOMINATED), self.devices) if is_nominated(pod) else None
+        )
         if not pod_class.nominated:
             self.device_allocator.claims.put_user(pod.metadata.uid, used_claims(pod))
         known = self._held.get(pod.metadata.uid)
@@ -188,14 +192,12 @@ class Ledger:
         Selectors of a new class may ask for labels that no class before it has asked for. Then the classes of held pods
         are split by these labels, and classes returned earlier for pending pods may be out of date.
         """
-        return self._class_for(pod, self._devices_of(pod))
-
-    def _devices_of(self, pod: Pod) -> PodDevices | None:
-        self._refresh_backing()
-        return pod_devices(pod, pod.metadata.uid.removeprefix(NOMINATED), self.devices)
+        return self._class_for(pod, pod_devices(pod, pod.metadata.uid.removeprefix(NOMINATED), self.devices))
 
     def _class_for(self, pod: Pod, devices: PodDevices | None) -> PodClass:
         """Return the class of a pod that still needs these devices; a pod that is held has them by its claims."""
+        if self._classes_seen != self.devices.class_version:
+            self._refresh_axis()
         found = self.classes.by_signature.get(signature(pod, self.asked_labels, devices))
         if found is None:
             self._ask(asked_labels(pod.spec))
@@ -224,15 +226,6 @@ class Ledger:
             if held.row != NO_ROW:
                 self._count(held.pod_class, held.row, -1)
                 self._count(pod_class, held.row, 1)
-
-    def offers(self, resource: str) -> Flags | None:
-        """Return which rows have a node that offers a resource itself, or None if no node does."""
-        column = self.classes.axis.places.get(resource)
-        if column is None:
-            return None
-        amounts = self.allocatable[:, column]
-        found: Flags = (amounts > 0) & (amounts != BY_DEVICES)
-        return found
 
     # Within a cycle: simulation.
 
@@ -333,55 +326,34 @@ class Ledger:
             (*tallies, self.device_allocator.rooms.nominated) if pod_class.nominated and pod_class.devices else tallies
         )
 
-    def _offer(self, names: Iterable[str]) -> None:
+    def _refresh_axis(self, names: Iterable[str] = ()) -> None:
         """Give each resource of a node a column of its own, and count there what held pods request of it.
 
-        Where most columns may be unused, those of resources that no node has are dropped.
+        Where most columns may be unused, those of resources that no node has are dropped. Resources that device classes
+        back limit only nodes that offer them.
         """
         old = self.classes.axis
-        axis = old.grown(names)
+        axis = old.grown(names).backing(self.devices.backing)
+        self._classes_seen = self.devices.class_version
         if axis is old:
             return
+        take_from_devices(self.allocatable, old)
         if axis.size > self._most_columns:
-            offered = (self.allocatable % BY_DEVICES).any(axis=0)
-            axis = old.only({old.names[column] for column in np.flatnonzero(offered).tolist()}).grown(names)
+            has_any = self.allocatable.any(axis=0)
+            axis = axis.only({old.names[column] for column in np.flatnonzero(has_any).tolist()}).grown(names)
             self._most_columns = 2 * axis.size + MAX_STALE_COLUMNS
-        self._set_axis(axis)
-
-    def _set_axis(self, axis: ResourceAxis) -> None:
-        """Move all amounts to another axis, and count there what held pods request beyond it."""
-        old, changes = self.classes.axis, self.classes.replace_axis(axis)
+        changes = self.classes.replace_axis(axis)
         self.allocatable, self.used = moved_columns(self.allocatable, old, axis), moved_columns(self.used, old, axis)
+        leave_to_devices(self.allocatable, axis, self.cluster.alive)
         if changes:
             self.version += 1
             for held in self._held.values():
                 if held.row != NO_ROW and held.pod_class.index in changes:
                     self.used[held.row] += changes[held.pod_class.index]
                     self.changed_at[held.row] = self.version
-
-    def _refresh_backing(self) -> None:
-        """Take from the catalog which resources device classes back."""
-        if self._classes_seen == self.devices.class_version:
-            return
-        self._classes_seen = self.devices.class_version
-        axis = self.classes.axis
-        backed = frozenset(self.devices.backing)
-        if backed == axis.backed:
-            return
-        for column in axis.backed_columns:
-            amounts = self.allocatable[:, column]
-            amounts[amounts == BY_DEVICES] = 0
-        self._set_axis(replace(axis, backed=backed))
-        if axis.backed_columns or self.classes.axis.backed_columns:
-            self._leave_to_devices()
+        if axis.backed != old.backed and (axis.backed_columns or old.backed_columns):
             self.version += 1
             self.changed_at[:] = self.node_version = self.version
-
-    def _leave_to_devices(self) -> None:
-        """Limit no backed resource on nodes that do not offer it."""
-        for column in self.classes.axis.backed_columns:
-            amounts = self.allocatable[:, column]
-            amounts[self.cluster.alive & (amounts == 0)] = BY_DEVICES
 
     def _grow_rows(self) -> None:
         more = self.cluster.size - len(self.changed_at)
