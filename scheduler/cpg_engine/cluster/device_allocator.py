@@ -87,7 +87,7 @@ class DeviceAllocator:
         if not devices.are_private:
             return False
         room = self.room(devices)
-        return room is not None and not room.is_coupled() and not room.shape.has_alternatives
+        return room is not None and not room.is_coupled() and not room.has_alternatives()
 
     def room(self, devices: PodDevices) -> Room | None:
         """Return the nodes as pods see them that need devices for the claims that have none yet."""

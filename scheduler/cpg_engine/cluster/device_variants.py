@@ -35,6 +35,12 @@ class Room(Protocol):
     def is_exact(self) -> bool:
         """Return whether no node could have devices for more pods than were found, whichever they are given."""
 
+    def has_alternatives(self) -> bool:
+        """Return whether a request has several alternatives."""
+
+    def ranks(self, rows: Rows) -> Scores:
+        """Return for each node how early the alternatives are that a pod would be given, in sum over its requests."""
+
     def reach_key(self, row: int) -> object:
         """Return what nodes have in common that would give a pod the same devices, of which none is theirs alone."""
 
@@ -88,6 +94,14 @@ class MixedRoom:
     def is_exact(self) -> bool:
         """Return whether no node could have devices for more pods than were found, whichever they are given."""
         return all(room.is_exact() for room in self._rooms)
+
+    def has_alternatives(self) -> bool:
+        """Return whether a request has several alternatives."""
+        return any(room.has_alternatives() for room in self._rooms)
+
+    def ranks(self, rows: Rows) -> Scores:
+        """Return for each node how early the alternatives are that a pod would be given, in sum over its requests."""
+        return self._read(rows, DeviceRoom.ranks)
 
     def reach_key(self, row: int) -> object:
         """Return what nodes have in common that would give a pod the same devices, of which none is theirs alone."""

@@ -113,9 +113,7 @@ class DeviceBinder:
         self._metrics.ended(result, claims=len(orders), devices=chosen, seconds=clock() - began)
         return problem
 
-    async def _make_all_ready(
-        self, batch: BindBatch, orders: Sequence[_ClaimOrder | _ExtendedOrder]
-    ) -> tuple[str, str]:
+    async def _make_all_ready(self, batch: BindBatch, orders: Sequence[_Order]) -> tuple[str, str]:
         """Return how it ended to make claims ready, and the problem."""
         result, problem = READY, ""
         try:

@@ -25,7 +25,16 @@ from cpg_engine.testing.claim_builders import (
     worker,
     zone_slice,
 )
-from cpg_engine.testing.device_builders import device_claim, device_class, device_request, device_slice
+from cpg_engine.testing.device_builders import (
+    GPU_DRIVER,
+    alternative,
+    device,
+    device_claim,
+    device_class,
+    device_request,
+    device_slice,
+    first_available,
+)
 from cpg_engine.verdicts import Finding
 
 GPU, NIC = "example.com/gpu", "example.com/nic"
@@ -296,3 +305,18 @@ def test_a_class_that_changes_otherwise_backs_the_same() -> None:
     ledger.class_of(asking("p", gpu=1))
     assert ledger.classes.axis is axis
     assert decided(snapshot, gang(1, gpu=1)).binds == ()
+
+
+def test_early_alternatives_are_preferred_among_nodes_of_several_kinds() -> None:
+    """A claim has alternatives, and the resource is had in two ways."""
+    snapshot = cluster(a=1, plugin={"x": 1, "y": 1})
+    ledger = snapshot.ledger
+    first, second = (
+        alternative(name, f"device.attributes['{GPU_DRIVER}'].kind == '{name}'") for name in ("fast", "slow")
+    )
+    offer(ledger.devices, device_class())
+    for name, kind in (("a", "slow"), ("x", "slow"), ("y", "fast")):
+        offer(ledger.devices, device_slice(device("gpu-0", {"kind": ""}), device("net-0", {"kind": kind}), node=name))
+    both = worker(ledger.devices, "p0", first_available("r0", first, second), group="pg")
+    both = replace(both, spec=replace(both.spec, containers=asking("p", gpu=1).spec.containers))
+    assert [bind.node for bind in decided(snapshot, [both]).binds] == ["y"]

@@ -31,9 +31,9 @@ RESOURCE, REQUEST = "example.com/gpu", "container-0-request-0"
 REFUSAL = ApiError(403, "Forbidden", "exceeded quota")
 
 
-def chosen(name: str, device: str = "gpu-0") -> ExtendedAllocation:
+def chosen(name: str, device: str = "") -> ExtendedAllocation:
     """Return what a decision allocates to the extended resource of a pod."""
-    found = DeviceResult(request=REQUEST, driver="d.example.com", pool="n1", device=device)
+    found = DeviceResult(request=REQUEST, driver="d.example.com", pool="n1", device=device or f"gpu-{name}")
     return ExtendedAllocation(
         f"uid-default-{name}",
         claim_spec(DeviceRequest(REQUEST, exactly=ExactDeviceRequest("gpus"))),
@@ -231,3 +231,11 @@ async def test_what_is_left_of_earlier_attempts_is_deleted(monkeypatch: pytest.M
         await until(lambda: "a-claim" not in claims(bench))
         sweeping.cancel()
     assert claims(bench) == ["b-claim", "c-claim", "plain", "x-claim"]
+
+
+async def test_a_pod_whose_devices_another_claim_has_is_not_bound() -> None:
+    """Two schedulers may choose the same at the same time."""
+    async with binding() as bench:
+        device = {"request": "r", "driver": "d.example.com", "pool": "n1", "device": "gpu-a"}
+        bench.api.put("theirs", status={"allocation": {"devices": {"results": [device]}}})
+    assert (claims(bench), bench.outcomes, bench.sent("a")) == (["theirs"], ["failed a"], 0)
