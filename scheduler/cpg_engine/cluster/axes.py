@@ -124,3 +124,10 @@ def offered(rows: Amounts, axis: ResourceAxis, resource: str) -> Flags | None:
         return None
     found: Flags = (rows[:, column] > 0) & (rows[:, column] != BY_DEVICES)
     return found
+
+
+def own_amounts(rows: Amounts, axis: ResourceAxis) -> Amounts:
+    """Return what nodes offer themselves."""
+    found = rows.copy()
+    take_from_devices(found, axis)
+    return found

@@ -76,12 +76,10 @@ def used_claims(pod: Pod) -> tuple[str, ...]:
 
 def pod_devices(pod: Pod, uid: str, catalog: DeviceCatalog) -> PodDevices | None:
     """Return what a pod with a UID needs of devices, or None where it needs none."""
-    if uid in catalog.extended_claims:
-        return PodDevices(problem="waiting for the ResourceClaim of an earlier attempt to be deleted")
     extended = extended_needs(pod, catalog.backing) if catalog.backing else ()
     must_extend = pod.status.extended_resource_claim_status is not None
-    if must_extend and not extended:
-        return PodDevices(problem="has a ResourceClaim for extended resources that no device class backs any more")
+    if problem := _extended_problem(pod, uid, catalog, is_backed=bool(extended)):
+        return PodDevices(problem=problem)
     if not pod.spec.resource_claims:
         return PodDevices(extended=extended, must_extend=must_extend) if extended else None
     needs = []
@@ -96,6 +94,16 @@ def pod_devices(pod: Pod, uid: str, catalog: DeviceCatalog) -> PodDevices | None
         is_private = _is_owned(claim, uid) and entry.resource_claim_name is None and claim.status.allocation is None
         needs.append(ClaimNeed(catalog.spec_of[key], None if is_private else key))
     return PodDevices(tuple(needs), extended=extended, must_extend=must_extend) if needs or extended else None
+
+
+def _extended_problem(pod: Pod, uid: str, catalog: DeviceCatalog, *, is_backed: bool) -> str:
+    """Return why a pod can have no claim for extended resources, or none yet."""
+    if uid in catalog.extended_claims:
+        return "waiting for the ResourceClaim of an earlier attempt to be deleted"
+    if pod.status.extended_resource_claim_status is not None and not is_backed:
+        return "has a ResourceClaim for extended resources that no device class backs any more"
+    overhead = sorted(catalog.backing.keys() & (pod.spec.overhead or {}))
+    return f"no devices are given for {overhead[0]} in the overhead of a pod" if overhead else ""
 
 
 def _problem(name: str, claim: ResourceClaim | None, uid: str, *, is_own: bool) -> str:

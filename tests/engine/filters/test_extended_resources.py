@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from cpg_api.core.devices import AllocationResult
 from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import Forest, key_of
-from cpg_engine.cluster.axes import BY_DEVICES
+from cpg_engine.cluster.axes import BY_DEVICES, own_amounts
 from cpg_engine.cycle import decide
 from cpg_engine.decisions import Decision, ExtendedAllocation, VolumeAllocation
 from cpg_engine.gangs.search import SearchOptions
@@ -320,3 +320,21 @@ def test_early_alternatives_are_preferred_among_nodes_of_several_kinds() -> None
     both = worker(ledger.devices, "p0", first_available("r0", first, second), group="pg")
     both = replace(both, spec=replace(both.spec, containers=asking("p", gpu=1).spec.containers))
     assert [bind.node for bind in decided(snapshot, [both]).binds] == ["y"]
+
+
+def test_the_overhead_of_a_pod_has_no_devices() -> None:
+    """No container would have them, so the pod waits."""
+    snapshot = cluster(a=1, plugin={"x": 8})
+    found = asking("p", gpu=1)
+    devices = snapshot.ledger.class_of(replace(found, spec=replace(found.spec, overhead={GPU: 1}))).devices
+    assert devices is not None
+    assert devices.problem == "no devices are given for example.com/gpu in the overhead of a pod"
+
+
+def test_what_devices_stand_for_is_no_amount_of_a_node() -> None:
+    """For reports about nodes."""
+    snapshot = cluster(a=1, plugin={"x": 3})
+    ledger = snapshot.ledger
+    ledger.class_of(asking("p", gpu=1))
+    column = ledger.classes.axis.places[GPU]
+    assert sorted(set(own_amounts(ledger.allocatable, ledger.classes.axis)[:, column].tolist())) == [0, 3]
