@@ -100,13 +100,14 @@ class DeviceRooms:
 
     def _variants(self, devices: PodDevices) -> Iterator[tuple[Flags, tuple[ExtendedNeed, ...]]]:
         """Yield the sets of nodes on which a pod needs devices for the same extended resources, each with these."""
-        none = np.zeros(self._stock.rows, dtype=np.bool_)
         offered = [self._offers(need.resource) for need in devices.extended]
-        table = np.stack([none if found is None else found for found in offered])
-        kinds, kind_of = np.unique(table, axis=1, return_inverse=True)
-        for kind, column in enumerate(kinds.T.tolist()):
-            lacking = tuple(need for need, is_here in zip(devices.extended, column, strict=True) if not is_here)
-            yield kind_of.reshape(-1) == kind, lacking
+        kind_of = np.zeros(self._stock.rows, dtype=np.intp)
+        for found in offered:
+            if found is not None:
+                _, kind_of = np.unique(2 * kind_of + found, return_inverse=True)
+        for kind in range(int(kind_of.max(initial=-1)) + 1):
+            rows = kind_of == kind
+            yield rows, self.lacking_at(devices, int(rows.argmax()))
 
     def _part(
         self, devices: PodDevices, needs: Sequence[ClaimNeed], rows: Flags, lacking: Sequence[ExtendedNeed]
