@@ -29,9 +29,12 @@ class DeviceAllocation(Struct, frozen=True, tag="devices"):
 
 
 class ExtendedAllocation(Struct, frozen=True, tag="extended"):
-    """Create a claim with devices for the extended resources of a pod, by UID, that its node does not offer."""
+    """Create a claim with devices for the extended resources of a pod that its node does not offer.
 
-    pod: str
+    ``owner`` is the pod as ``namespace/uid``.
+    """
+
+    owner: str
     spec: ResourceClaimSpec
     result: AllocationResult
     mappings: tuple[ContainerExtendedResourceRequest, ...]
@@ -39,12 +42,12 @@ class ExtendedAllocation(Struct, frozen=True, tag="extended"):
     @property
     def claim(self) -> str:
         """Return what stands for the key of the claim; no claim has such a name."""
-        return extended_key(self.pod)
+        return extended_key(self.owner)
 
 
-def extended_key(pod: str) -> str:
-    """Return what stands for the key of the claim for the extended resources of a pod, by UID, until it has one."""
-    return f"<extended-resources>/{pod}"
+def extended_key(owner: str) -> str:
+    """Return what stands for the key of the claim for the extended resources of a pod until it has one."""
+    return f"<extended-resources>/{owner}"
 
 
 Allocation = VolumeAllocation | DeviceAllocation | ExtendedAllocation

@@ -26,7 +26,7 @@ from cpg_engine.cluster.node_selection import term_holds
 from cpg_engine.cluster.nodes import NodeColumns
 from cpg_engine.cluster.pod_classes import PlacedPod, PodClass
 from cpg_engine.decisions import DeviceAllocation, ExtendedAllocation
-from cpg_engine.devices.catalog import DeviceCatalog
+from cpg_engine.devices.catalog import DeviceCatalog, owner_key
 from cpg_engine.devices.extended import extended_spec
 from cpg_engine.devices.results import allocation_results
 
@@ -219,7 +219,8 @@ class DeviceAllocator:
             yield DeviceAllocation(key, self.catalog.claims[key].metadata.uid, result, is_new)
         if found.extended:
             mappings = tuple(one for need in found.extended for one in need.mappings)
-            yield ExtendedAllocation(pod.uid, extended_spec(found.extended), results[-1], mappings)
+            owner = owner_key(pod.pod_class.namespace, pod.uid)
+            yield ExtendedAllocation(owner, extended_spec(found.extended), results[-1], mappings)
 
     def _reach(self, result: AllocationResult) -> Flags:
         """Return the rows where devices can be used."""

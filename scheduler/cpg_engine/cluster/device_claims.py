@@ -175,7 +175,7 @@ class DeviceClaims:
     def _is_open(self, allocation: DeviceAllocation | ExtendedAllocation) -> bool:
         """Return whether the API shows that an allocation is still to be written."""
         if isinstance(allocation, ExtendedAllocation):
-            claim = self._catalog.claims.get(self._catalog.extended_claims.get(allocation.pod, ""))
+            claim = self._catalog.claims.get(self._catalog.extended_claims.get(allocation.owner, ""))
             return claim is None or claim.status.allocation is None
         claim = self._catalog.claims.get(allocation.claim)
         return claim is not None and claim.metadata.uid == allocation.uid

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from cpg_api.core.devices import ResourceClaim
 from cpg_api.core.pod import Pod, PodResourceClaim
-from cpg_engine.devices.catalog import DeviceCatalog
+from cpg_engine.devices.catalog import DeviceCatalog, owner_key
 from cpg_engine.devices.extended import ExtendedNeed, extended_needs
 
 GROUP_KIND = "PodGroup"
@@ -98,7 +98,7 @@ def pod_devices(pod: Pod, uid: str, catalog: DeviceCatalog) -> PodDevices | None
 
 def _extended_problem(pod: Pod, uid: str, catalog: DeviceCatalog, *, is_backed: bool) -> str:
     """Return why a pod can have no claim for extended resources, or none yet."""
-    if uid in catalog.extended_claims:
+    if owner_key(pod.metadata.namespace, uid) in catalog.extended_claims:
         return "waiting for the ResourceClaim of an earlier attempt to be deleted"
     if pod.status.extended_resource_claim_status is not None and not is_backed:
         return "has a ResourceClaim for extended resources that no device class backs any more"

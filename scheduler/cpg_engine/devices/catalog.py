@@ -36,7 +36,7 @@ class DeviceCatalog:
         self.backing: dict[str, str] = {}
         """The class of each extended resource that is backed by one."""
         self.extended_claims: dict[str, str] = {}
-        """The claim for the extended resources of a pod, by the UID of the pod."""
+        """The claim for the extended resources of a pod, by the pod as ``namespace/uid``."""
         self._backs_resources = True
         self.slices_of: dict[PoolId, dict[str, ResourceSlice]] = {}
         self.changed_pools: set[PoolId] = set()
@@ -163,10 +163,16 @@ def pool_of(found: ResourceSlice) -> PoolId:
 
 
 def extended_owner(claim: ResourceClaim) -> str | None:
-    """Return the UID of the pod for whose extended resources a claim was made, or None."""
+    """Return the pod for whose extended resources a claim was made, as ``namespace/uid``, or None."""
     if claim.metadata.annotations.get(EXTENDED_RESOURCE_CLAIM) != "true":
         return None
-    return next((owner.uid for owner in claim.metadata.owner_references if owner.controller), None)
+    owner = next((one.uid for one in claim.metadata.owner_references if one.controller), None)
+    return None if owner is None else owner_key(claim.metadata.namespace, owner)
+
+
+def owner_key(namespace: str, uid: str) -> str:
+    """Return what stands for a pod as the owner of a claim: a claim of another namespace is none of its own."""
+    return f"{namespace}/{uid}"
 
 
 def _age(found: DeviceClass) -> str | None:

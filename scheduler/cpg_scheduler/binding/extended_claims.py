@@ -28,7 +28,7 @@ from cpg_client.resources import PODS, RESOURCE_CLAIMS
 from cpg_client.retrying import WatchBackoff
 from cpg_engine.decisions import DeviceAllocation, ExtendedAllocation
 from cpg_engine.devices.catalog import extended_owner
-from cpg_scheduler.binding.claim_writer import ignore_error, read_claim
+from cpg_scheduler.binding.claim_writer import MAX_REQUESTS_IN_FLIGHT, ignore_error, read_claim
 from cpg_scheduler.binding.claim_writes import carried_out, named
 from cpg_scheduler.binding.prebind import BACKOFF, PreBindError, is_final
 from cpg_scheduler.cache.cluster import ClusterCache
@@ -56,6 +56,7 @@ class ExtendedClaims:
         self._cache = cache
         self._log = log
         self._backoff = backoff
+        self._slots = asyncio.Semaphore(MAX_REQUESTS_IN_FLIGHT)
         self._creations: dict[str, asyncio.Future[bytes]] = {}
         """The creations that the watch may not have shown, by the UID of the pod; some are under way."""
 
@@ -83,11 +84,11 @@ class ExtendedClaims:
 
     async def delete(self, pod: Pod, allocation: ExtendedAllocation) -> None:
         """Delete the claim of a pod if it may have been created."""
-        uid, key = pod.metadata.uid, key_for(pod, allocation)
-        if (creation := self._creations.pop(uid, None)) is not None:
+        key = key_for(pod, allocation)
+        if (creation := self._creations.pop(pod.metadata.uid, None)) is not None:
             await asyncio.wait({creation})
         if creation is not None or key in self._cache.devices.claims:
-            await self._delete(key, uid)
+            await self._delete(key, allocation.owner)
 
     async def run(self) -> NoReturn:
         """Delete what is left of earlier attempts, again and again."""
@@ -97,10 +98,14 @@ class ExtendedClaims:
 
     async def delete_left(self) -> None:
         """Delete the claims of pods that wait for a node: the attempts that made them have ended."""
-        for uid, key in list(self._cache.devices.catalog.extended_claims.items()):
-            pod = self._cache.pods.get(uid)
-            if pod is not None and self._cache.is_pending(pod):
-                await self._delete(key, uid)
+        found = self._cache.devices.catalog.extended_claims.items()
+        await asyncio.gather(*(self._delete(key, owner) for owner, key in found if self._is_left(owner)))
+
+    def _is_left(self, owner: str) -> bool:
+        """Return whether a pod, as ``namespace/uid``, waits for a node."""
+        namespace, uid = owner.split("/")
+        pod = self._cache.pods.get(uid)
+        return pod is not None and pod.metadata.namespace == namespace and self._cache.is_pending(pod)
 
     async def _create(self, key: str, pod: Pod, allocation: ExtendedAllocation) -> ResourceClaim:
         namespace, name = key.split("/")
@@ -117,7 +122,7 @@ class ExtendedClaims:
                 raise
             answer = await self._connection.get(RESOURCE_CLAIMS.path(namespace, name))
         claim = read_claim(key, answer)
-        if extended_owner(claim) != pod.metadata.uid or claim.metadata.deletion_timestamp is not None:
+        if extended_owner(claim) != allocation.owner or claim.metadata.deletion_timestamp is not None:
             raise PreBindError(f"{named(key)} is not of its pod, or is being deleted")
         return claim
 
@@ -150,7 +155,8 @@ class ExtendedClaims:
         failures = 0
         while True:
             try:
-                return await send()
+                async with self._slots:
+                    return await send()
             except ClientError as error:
                 if isinstance(error, ApiError) and is_final(error):
                     raise PreBindError(str(error)) from error

@@ -69,7 +69,7 @@ def _device_claims(cache: ClusterCache, uids: Container[str]) -> list[str]:
     made = cache.devices.catalog.extended_claims
     found = [one for bind in cache.assumed.values() if bind.uid in uids for one in bind.allocations]
     named = {one.claim for one in found if isinstance(one, DeviceAllocation)}
-    return sorted(named | {made.get(one.pod, one.claim) for one in found if isinstance(one, ExtendedAllocation)})
+    return sorted(named | {made.get(one.owner, one.claim) for one in found if isinstance(one, ExtendedAllocation)})
 
 
 @contextmanager

@@ -129,7 +129,7 @@ class DeviceCache:
 def _extended_owners(claim: ResourceClaim | None) -> set[str]:
     """Return the pod, by UID, for whose extended resources a claim was made."""
     owner = extended_owner(claim) if claim is not None else None
-    return set() if owner is None else {owner}
+    return set() if owner is None else {owner.split("/")[1]}
 
 
 def _decisive(claim: ResourceClaim) -> ResourceClaim:

@@ -104,7 +104,7 @@ def test_an_allocation_says_what_claim_to_make() -> None:
     (bind,) = decided(cluster(a=1), gang(1, gpu=1)).binds
     (one,) = bind.allocations
     assert isinstance(one, ExtendedAllocation)
-    assert (one.pod, one.claim) == ("uid-default-p0", "<extended-resources>/uid-default-p0")
+    assert (one.owner, one.claim) == ("default/uid-default-p0", "<extended-resources>/default/uid-default-p0")
     assert [(found.name, found.exactly.count) for found in one.spec.devices.requests or () if found.exactly] == [
         ("container-0-request-1", 1)
     ]
@@ -209,11 +209,11 @@ def test_allocations_are_assumed_until_the_api_shows_a_claim() -> None:
     ledger.allocators.assume(bind.allocations)
     ledger.allocators.assume(bind.allocations)
     held = ledger.device_allocator.claims.held
-    assert list(held) == ["<extended-resources>/uid-default-p0"]
+    assert list(held) == ["<extended-resources>/default/uid-default-p0"]
     made = extended_claim("p0")
     offer(ledger.devices, made)
     ledger.device_allocator.refresh()
-    assert list(held) == ["<extended-resources>/uid-default-p0"]
+    assert list(held) == ["<extended-resources>/default/uid-default-p0"]
     offer(ledger.devices, allocated(made, "a", "gpu-0", users=("p0",)))
     ledger.allocators.assume(bind.allocations)
     assert list(held) == [made.metadata.key]
@@ -237,10 +237,18 @@ def test_a_pod_waits_until_the_claim_of_an_earlier_attempt_is_deleted() -> None:
     other = extended_claim("p0")
     offer(catalog, replace(other, metadata=replace(other.metadata, name="other")))
     catalog.remove_claim("default", "p0-extended-resources-x")
-    assert catalog.extended_claims == {"uid-default-p0": "default/other"}
+    assert catalog.extended_claims == {"default/uid-default-p0": "default/other"}
     catalog.remove_claim("default", "other")
     assert catalog.extended_claims == {}
     assert given(decided(snapshot, [found])) == ["a: a/gpu-0"]
+
+
+def test_a_claim_of_another_namespace_is_none_of_a_pod() -> None:
+    """It could be made to keep the pod waiting."""
+    snapshot = cluster(a=1)
+    made = extended_claim("p0")
+    offer(snapshot.ledger.devices, replace(made, metadata=replace(made.metadata, namespace="other")))
+    assert given(decided(snapshot, gang(1, gpu=1))) == ["a: a/gpu-0"]
 
 
 def test_a_pod_whose_status_names_a_claim_needs_one() -> None:

@@ -35,7 +35,7 @@ def chosen(name: str, device: str = "") -> ExtendedAllocation:
     """Return what a decision allocates to the extended resource of a pod."""
     found = DeviceResult(request=REQUEST, driver="d.example.com", pool="n1", device=device or f"gpu-{name}")
     return ExtendedAllocation(
-        f"uid-default-{name}",
+        f"default/uid-default-{name}",
         claim_spec(DeviceRequest(REQUEST, exactly=ExactDeviceRequest("gpus"))),
         AllocationResult(devices=DeviceAllocationResult(results=(found,))),
         (ContainerExtendedResourceRequest("main", RESOURCE, REQUEST),),
