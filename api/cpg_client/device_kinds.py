@@ -3,8 +3,11 @@
 from cpg_api.core.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from cpg_client import resources
 from cpg_client.connection import Connection
-from cpg_client.discovery import served_resources
+from cpg_client.discovery import served_resources, server_version
 from cpg_client.resources import Resource
+
+RELEASE_WITH_EXTENDED_RESOURCES = (1, 36)
+"""Earlier releases have the feature switched off, and drop what says which devices a pod has."""
 
 DeviceKinds = dict[type, Resource]
 """The resource of each kind that is served."""
@@ -26,3 +29,10 @@ async def served_device_kinds(connection: Connection) -> DeviceKinds:
         rules = resources.DEVICE_TAINT_RULES_BETA
         served = await served_resources(connection, rules.group, rules.version)
     return REQUIRED | ({DeviceTaintRule: rules} if rules in served else {})
+
+
+async def backs_extended_resources(connection: Connection) -> bool:
+    """Return whether devices stand for extended resources, unless the feature is switched off there."""
+    found = await server_version(connection)
+    numbers = [int("".join(filter(str.isdecimal, part)) or 0) for part in (found.major, found.minor)]
+    return tuple(numbers) >= RELEASE_WITH_EXTENDED_RESOURCES

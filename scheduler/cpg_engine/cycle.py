@@ -34,7 +34,7 @@ def decide(snapshot: Snapshot, unit: Unit, options: SearchOptions, *, ignored: I
         search = PlacementSearch(snapshot, unit, options)
         finding, contradiction = _run(search)
         assignments = tuple(search.assignments()) if finding is Finding.PLACED else ()
-        placed = [PlacedPod(pod.pod_class, row, pod.claims) for pod, row in assignments]
+        placed = [PlacedPod(pod.pod_class, row, pod.claims, pod.uid) for pod, row in assignments]
         binds = tuple(
             Bind(pod.uid, ledger.cluster.name(row), allocations)
             for (pod, row), allocations in zip(assignments, ledger.allocators.allocations(placed), strict=True)

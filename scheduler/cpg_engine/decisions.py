@@ -2,7 +2,8 @@
 
 from msgspec import Struct
 
-from cpg_api.core.devices import AllocationResult
+from cpg_api.core.devices import AllocationResult, ResourceClaimSpec
+from cpg_api.core.pod import ContainerExtendedResourceRequest
 from cpg_engine.verdicts import Explanation
 
 
@@ -27,7 +28,29 @@ class DeviceAllocation(Struct, frozen=True, tag="devices"):
     is_new: bool = True
 
 
-Allocation = VolumeAllocation | DeviceAllocation
+class ExtendedAllocation(Struct, frozen=True, tag="extended"):
+    """Create a claim with devices for the extended resources of a pod that its node does not offer.
+
+    ``owner`` is the pod as ``namespace/uid``.
+    """
+
+    owner: str
+    spec: ResourceClaimSpec
+    result: AllocationResult
+    mappings: tuple[ContainerExtendedResourceRequest, ...]
+
+    @property
+    def claim(self) -> str:
+        """Return what stands for the key of the claim; no claim has such a name."""
+        return extended_key(self.owner)
+
+
+def extended_key(owner: str) -> str:
+    """Return what stands for the key of the claim for the extended resources of a pod until it has one."""
+    return f"<extended-resources>/{owner}"
+
+
+Allocation = VolumeAllocation | DeviceAllocation | ExtendedAllocation
 """What a pod is allocated beside its node: a union of one type per allocator, see ``cpg_engine.cluster.allocator``."""
 
 

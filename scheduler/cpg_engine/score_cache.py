@@ -10,7 +10,7 @@ from collections import OrderedDict
 import numpy as np
 
 from cpg_engine.cluster.axes import Flags, Rows, Scores
-from cpg_engine.cluster.device_room import DeviceRoom
+from cpg_engine.cluster.device_variants import Room
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.pod_classes import PodClass
 from cpg_engine.filters import node_resources
@@ -43,7 +43,7 @@ class ClassScores:
         self._empty_slots: Scores | None = None
         self._version = -1
         self._catalogs = (-1, -1)
-        self._devices: DeviceRoom | None = None
+        self._devices: Room | None = None
         self.refresh()
 
     def refresh(self) -> None:

@@ -39,6 +39,7 @@ from cpg_engine.snapshot import new_snapshot
 from cpg_scheduler.binding.binder import Binder
 from cpg_scheduler.binding.claim_writer import ClaimWriter
 from cpg_scheduler.binding.devices import DeviceBinder
+from cpg_scheduler.binding.extended_claims import ExtendedClaims
 from cpg_scheduler.binding.volumes import VolumeBinder
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.cycle import SchedulingLoop
@@ -78,6 +79,7 @@ class _Parts:
     inbox: EventInbox
     gate: WriteGate
     binder: Binder
+    extended: ExtendedClaims
     status: StatusWriter
     events: EventWriter
     loop: SchedulingLoop
@@ -124,6 +126,7 @@ async def _reflect(
     settings, kinds = shell.settings, await discover(connection, shell.settings, shell.log)
     snapshot = new_snapshot(settings.weights)
     cache = ClusterCache(snapshot, kinds.groups, settings.scheduler_name, namespaces=settings.namespaces)
+    cache.devices.back_resources(backs=kinds.backs_resources)
     integrations = Integrations([settings.scheduler_name], settings.integrations, settings.custom_integrations)
     cluster = ReflectedCluster(cache, kinds, integrations)
     cache.expected.timeout, cache.expected.wall = settings.expected_pods_timeout, connection.timing.wall
@@ -177,6 +180,7 @@ async def _run(
     tasks.create_task(parts.guard.run(), name="guard of stalls")
     tasks.create_task(parts.loop.run(), name="scheduling loop")
     tasks.create_task(_remind_of_corrections(parts.inbox), name="reminder of corrections")
+    tasks.create_task(parts.extended.run(), name="deletion of claims that are left")
     tasks.create_task(parts.status.run(), name="status writer")
     tasks.create_task(parts.events.run(), name="event writer")
     await shell.stopping.wait()
@@ -247,7 +251,7 @@ def _wire(
     preemption = _preemption(shell, cache, metrics)
     trees = TreeStatus(cache, preemption.awaits, options)
     status = _status_writer(connection, shell, cluster, trees, events=events, gate=gate)
-    binder = _binder(connection, shell, cache, tasks, inbox=inbox, gate=gate, metrics=metrics, guard=guard)
+    binder, extended = _binder(connection, shell, cache, tasks, inbox=inbox, gate=gate, metrics=metrics, guard=guard)
     executor = EvictionExecutor(
         connection,
         cluster.resource_of,
@@ -284,6 +288,7 @@ def _wire(
         inbox=inbox,
         gate=gate,
         binder=binder,
+        extended=extended,
         status=status,
         events=events,
         loop=loop,
@@ -338,10 +343,11 @@ def _binder(
     gate: WriteGate,
     metrics: SchedulerMetrics,
     guard: StallGuard,
-) -> Binder:
-    """Return the binder, with its PreBind plugins."""
+) -> tuple[Binder, ExtendedClaims]:
+    """Return the binder, with its PreBind plugins, and the claims for extended resources."""
     settings, claims = shell.settings, ClaimWriter(connection, cache, log=shell.log)
-    return Binder(
+    extended = ExtendedClaims(connection, cache, log=shell.log)
+    binder = Binder(
         connection,
         cache,
         tasks,
@@ -349,10 +355,11 @@ def _binder(
         gate=gate,
         prebinds=[
             VolumeBinder(connection, cache, timeout=settings.volume_bind_timeout),
-            DeviceBinder(claims, cache, metrics.devices, timeout=settings.device_bind_timeout),
+            DeviceBinder(claims, extended, cache, metrics.devices, timeout=settings.device_bind_timeout),
         ],
         metrics=metrics,
         log=shell.log,
         in_flight=settings.binds_in_flight,
         guard=guard,
     )
+    return binder, extended

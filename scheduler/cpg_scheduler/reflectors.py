@@ -25,7 +25,7 @@ from cpg_api.scheduling.forest import Group, key_of
 from cpg_api.scheduling.workload import Workload
 from cpg_client import resources
 from cpg_client.connection import Connection
-from cpg_client.device_kinds import DeviceKinds, served_device_kinds
+from cpg_client.device_kinds import DeviceKinds, backs_extended_resources, served_device_kinds
 from cpg_client.errors import ClientError
 from cpg_client.flavours import FlavourNotServedError, served_flavours
 from cpg_client.reflector import Reflector, Source
@@ -46,10 +46,14 @@ Kinds = dict[str, dict[type, Resource]]
 
 
 class ServedKinds(NamedTuple):
-    """The kinds that are watched only where the API server has them: groups by flavour, and devices."""
+    """The kinds that are watched only where the API server has them: groups by flavour, and devices.
+
+    ``backs_resources`` says whether devices stand for extended resources.
+    """
 
     groups: Kinds
     devices: DeviceKinds
+    backs_resources: bool = True
 
     def __str__(self) -> str:
         kinds = (one for served in (*self.groups.values(), self.devices) for one in served.values())
@@ -125,7 +129,8 @@ async def discover(connection: Connection, settings: SchedulerSettings, log: Fil
 
 async def _served_kinds(connection: Connection, settings: SchedulerSettings) -> ServedKinds:
     groups = await served_flavours(connection, settings.api)
-    return ServedKinds(groups, await served_device_kinds(connection))
+    devices = await served_device_kinds(connection)
+    return ServedKinds(groups, devices, bool(devices) and await backs_extended_resources(connection))
 
 
 async def watch_kinds(connection: Connection, settings: SchedulerSettings, kinds: ServedKinds) -> None:
@@ -135,7 +140,8 @@ async def watch_kinds(connection: Connection, settings: SchedulerSettings, kinds
         found = kinds
         with contextlib.suppress(ClientError):
             found = await _served_kinds(connection, settings)
-        if found != kinds:
+        # While servers of two releases take turns, that they back resources is true of some answers only.
+        if found[:2] != kinds[:2] or found.backs_resources > kinds.backs_resources:
             raise KindsChangedError(f"the API server no longer serves just {kinds}")
 
 

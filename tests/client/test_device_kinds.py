@@ -7,7 +7,7 @@ import pytest
 from cpg_api.core.devices import DeviceTaintRule
 from cpg_client import resources
 from cpg_client.connection import Connection
-from cpg_client.device_kinds import REQUIRED, DeviceKinds, served_device_kinds
+from cpg_client.device_kinds import REQUIRED, DeviceKinds, backs_extended_resources, served_device_kinds
 from cpg_client.resources import Resource
 
 if TYPE_CHECKING:
@@ -40,3 +40,15 @@ async def test_the_kinds_are_found_that_are_served(
         if listed:
             server.answers("GET", f"/apis/resource.k8s.io/{version}", {"resources": listed})
     assert await served_device_kinds(connection) == found
+
+
+@pytest.mark.parametrize(
+    ("major", "minor", "backs"),
+    [("1", "36", True), ("1", "37+", True), ("1", "35", False), ("2", "0", True), ("1", "", False)],
+)
+async def test_devices_stand_for_extended_resources_since_release_1_36(
+    server: "FakeServer", connection: Connection, major: str, minor: str, *, backs: bool
+) -> None:
+    """Before, the feature is off unless it is switched on."""
+    server.answers("GET", "/version", {"major": major, "minor": minor, "gitVersion": "v"})
+    assert await backs_extended_resources(connection) is backs

@@ -9,23 +9,25 @@ from msgspec.structs import replace
 
 from cpg_api.core.devices import ConsumerReference, DeviceResult, ResourceClaimStatus
 from cpg_api.core.pod import Pod
+from cpg_api.core.resources import ResourceList
 from cpg_api.scheduling.forest import Forest, key_of
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cycle import decide
-from cpg_engine.decisions import Bind, DeviceAllocation
+from cpg_engine.decisions import Bind, DeviceAllocation, ExtendedAllocation
 from cpg_engine.devices.values import PoolId, PoolState
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.gangs.unit import GroupPods, tree_unit
 from cpg_engine.preemption.plan import plan_preemption
 from cpg_engine.snapshot import new_snapshot
 from cpg_engine.testing.builders import node, pod_group
-from cpg_engine.testing.claim_builders import claiming, own_claim, zone_slice
+from cpg_engine.testing.claim_builders import asking, claiming, extended_claim, own_claim, zone_slice
 from cpg_engine.testing.device_builders import device, device_claim, device_class, device_request, device_slice
 from cpg_engine.testing.listed_budgets import ListedBudgets
 from cpg_engine.testing.victim_units import units_of
 
 NODES = {"n1": "a", "n2": "a", "n3": "b"}
 GPUS = 4
+RESOURCE = "example.com/gpu"
 Device = tuple[str, str, str]
 
 
@@ -38,6 +40,7 @@ class DeviceMachine(RuleBasedStateMachine):
         self.snapshot = new_snapshot()
         self.ledger = self.snapshot.ledger
         self.ledger.devices.put_class(device_class())
+        self.put_class(backs=True)
         for name, zone in NODES.items():
             self.ledger.put_node(node(name, cpu=8, labels={"zone": zone}))
         self.pods: dict[str, Pod] = {}
@@ -45,6 +48,17 @@ class DeviceMachine(RuleBasedStateMachine):
         self.made = 0
 
     # What drivers and users do.
+
+    @rule(name=st.sampled_from(sorted(NODES)), number=st.integers(0, GPUS))
+    def put_node(self, name: str, number: int) -> None:
+        """Have the device plugin of a node offer so many of the resource."""
+        more: ResourceList | None = {RESOURCE: number} if number else None
+        self.ledger.put_node(node(name, cpu=8, labels={"zone": NODES[name]}, more=more))
+
+    @rule(backs=st.booleans())
+    def put_class(self, backs: bool) -> None:  # noqa: FBT001 - given by hypothesis
+        """Have a class back the resource, or not."""
+        self.ledger.devices.put_class(device_class("backing", extended_resource_name=RESOURCE if backs else None))
 
     @rule(name=st.sampled_from(sorted(NODES)), number=st.integers(0, GPUS))
     def put_slice(self, name: str, number: int) -> None:
@@ -88,7 +102,7 @@ class DeviceMachine(RuleBasedStateMachine):
         """Decide about a gang, and assume what was decided."""
         self.made += 1
         name, request = f"g{self.made}", device_request(count=gpus)
-        pods = []
+        pods: list[Pod] = []
         if shared:
             self.ledger.devices.put_claim(device_claim(name))
         for index in range(size):
@@ -96,7 +110,35 @@ class DeviceMachine(RuleBasedStateMachine):
             self.ledger.devices.put_claim(claim)
             made = {"gpu": claim.metadata.name}
             pods.append(claiming(f"{name}-{index}", *([name] if shared else ()), made=made, cpu=1, group=name))
-        group = pod_group(name, gang=size, key="zone" if zone else None)
+        self.decide(name, pods, key="zone" if zone else None)
+
+    @rule(size=st.integers(1, 4), gpus=st.integers(1, 2), claims=st.booleans())
+    def decide_gang_with_resources(self, size: int, gpus: int, claims: bool) -> None:  # noqa: FBT001 - given by hypothesis
+        """Decide about a gang whose pods request the resource; each may have a claim as well."""
+        self.made += 1
+        name, pods = f"g{self.made}", []
+        for index in range(size):
+            found = asking(f"{name}-{index}", gpu=gpus, spec={"group": name})
+            if claims:
+                claim = own_claim(found.metadata.name)
+                self.ledger.devices.put_claim(claim)
+                claimed = claiming(found.metadata.name, made={"gpu": claim.metadata.name}, group=name)
+                found = replace(claimed, spec=replace(claimed.spec, containers=found.spec.containers))
+            pods.append(found)
+        free = {row: self.offered(row) - used for row, used in self.used().items()}
+        for bind in self.decide(name, pods):
+            row = self.ledger.cluster.row_of[bind.node]
+            made = [one for one in bind.allocations if isinstance(one, ExtendedAllocation)]
+            if self.offered(row):
+                free[row] -= gpus
+                assert (made, free[row] >= 0) == ([], True)
+            else:
+                assert [len(one.result.devices.results or ()) for one in made] == [gpus]
+
+    def decide(self, name: str, pods: list[Pod], key: str | None = None) -> tuple[Bind, ...]:
+        """Decide about a gang, and assume what was decided."""
+        size = len(pods)
+        group = pod_group(name, gang=size, key=key)
         tree = next(iter(Forest.of([group]).trees()))
         unit = tree_unit(tree, {key_of(group): GroupPods(pending=pods)}, self.ledger)
         before, free = self.states(self.ledger), self.held()
@@ -110,17 +152,19 @@ class DeviceMachine(RuleBasedStateMachine):
             budgets=ListedBudgets([]),
         )
         assert self.states(self.ledger) == before
-        new = {one.claim: one for bind in decision.binds for one in devices_of(bind) if one.is_new}
+        new = {one.claim: one for bind in decision.binds for one in devices_of(bind) if is_new(one)}
         given = [found for one in new.values() for found in places(one.result.devices.results)]
         assert len(set(given)) == len(given)
         assert free.isdisjoint(given)
         assert len(decision.binds) in {0, size}
         for bind in decision.binds:
             found = next(one for one in pods if one.metadata.uid == bind.uid)
-            assert {one.claim for one in devices_of(bind)} == {f"default/{name}" for name in claim_names(found)}
+            claims = {one.claim for one in bind.allocations if isinstance(one, DeviceAllocation)}
+            assert claims == {f"default/{name}" for name in claim_names(found)}
             self.ledger.put_pod(found, bind.node)
             self.ledger.allocators.assume(bind.allocations)
             self.assumed[found.metadata.name] = (bind, found)
+        return decision.binds
 
     @rule(works=st.booleans())
     @precondition(lambda self: self.assumed)
@@ -144,11 +188,28 @@ class DeviceMachine(RuleBasedStateMachine):
         """Write what a bind allocates, and reserve it for the pod; a batch writes all of its claims before a bind."""
         user = ConsumerReference("", "pods", found.metadata.name, found.metadata.uid)
         for one in devices_of(bind):
-            claim = self.ledger.devices.claims[one.claim]
+            if isinstance(one, ExtendedAllocation):
+                claim = extended_claim(found.metadata.name)
+            else:
+                claim = self.ledger.devices.claims[one.claim]
             users = dict.fromkeys((*(claim.status.reserved_for or ()), user))
             self.ledger.devices.put_claim(replace(claim, status=ResourceClaimStatus(one.result, tuple(users))))
 
     # What holds.
+
+    def offered(self, row: int) -> int:
+        """Return how much of the resource the node of a row offers itself."""
+        found = self.ledger.cluster.nodes[row]
+        return int((found.status.allocatable or {}).get(RESOURCE, 0)) if found is not None else 0
+
+    def used(self) -> dict[int, int]:
+        """Return how much of the resource the pods of each node request."""
+        used = dict.fromkeys(self.ledger.cluster.row_of.values(), 0)
+        for uid in (one.metadata.uid for one in (*self.pods.values(), *(found for _, found in self.assumed.values()))):
+            location = self.ledger.location_of(uid)
+            if location is not None:
+                used[location[1]] += location[0].requests.get(RESOURCE, 0)
+        return used
 
     def held(self) -> set[Device]:
         """Return the devices of all claims, by the API or assumed."""
@@ -178,9 +239,14 @@ class DeviceMachine(RuleBasedStateMachine):
         assert self.states(self.ledger) == self.states(fresh)
 
 
-def devices_of(bind: Bind) -> Iterator[DeviceAllocation]:
+def devices_of(bind: Bind) -> Iterator[DeviceAllocation | ExtendedAllocation]:
     """Yield what a bind allocates of devices."""
-    return (one for one in bind.allocations if isinstance(one, DeviceAllocation))
+    return (one for one in bind.allocations if isinstance(one, DeviceAllocation | ExtendedAllocation))
+
+
+def is_new(one: DeviceAllocation | ExtendedAllocation) -> bool:
+    """Return whether devices are allocated that the API does not show."""
+    return isinstance(one, ExtendedAllocation) or one.is_new
 
 
 def places(results: tuple[DeviceResult, ...] | None) -> list[Device]:

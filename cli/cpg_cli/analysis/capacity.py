@@ -11,7 +11,7 @@ from cpg_api.core.resources import ResourceRequirements
 from cpg_api.meta import ObjectMeta
 from cpg_api.quantity import QuantityError, amount, require_not_negative
 from cpg_cli.failures import usage_error
-from cpg_engine.cluster.axes import BASE, UNOFFERED, Amounts, Rows
+from cpg_engine.cluster.axes import BASE, UNOFFERED, Amounts, Rows, own_amounts
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.snapshot import Snapshot
 from cpg_engine.topology.domains import Scope
@@ -74,7 +74,8 @@ def offered_resources(cache: ClusterCache) -> list[str]:
     """Return the resources that some node has, those that all nodes have first."""
     ledger = cache.snapshot.ledger
     names = [name for place, name in enumerate(ledger.classes.axis.names) if place != UNOFFERED]
-    return [name for name in names if name in BASE or ledger.allocatable[:, ledger.classes.axis.places[name]].any()]
+    amounts = own_amounts(ledger.allocatable, ledger.classes.axis)
+    return [name for name in names if name in BASE or amounts[:, ledger.classes.axis.places[name]].any()]
 
 
 def used_levels(cache: ClusterCache) -> list[str]:
@@ -162,8 +163,8 @@ def _capacity(
     ledger: Ledger, level: str, path: tuple[str, ...], rows: Rows, shape: Shape | None, slots: Amounts | None
 ) -> DomainCapacity:
     places = ledger.classes.axis.places
-    allocatable = ledger.allocatable[rows].sum(axis=0)
-    room = np.maximum(ledger.allocatable[rows] - ledger.used[rows], 0).sum(axis=0)
+    own = own_amounts(ledger.allocatable[rows], ledger.classes.axis)
+    allocatable, room = own.sum(axis=0), np.maximum(own - ledger.used[rows], 0).sum(axis=0)
     free = {name: int(room[place]) for name, place in places.items()}
     pods = int(slots[rows].sum()) if slots is not None else None
     asked = {name: amount(name, quantity) for name, quantity in (shape or {}).items()}

@@ -20,9 +20,10 @@ from cpg_cli.analysis.changes import ObjectChange, apply
 from cpg_cli.analysis.simulated_devices import released_claims
 from cpg_cli.analysis.simulated_storage import bound_claim
 from cpg_client.stall_guard import StallGuard
-from cpg_engine.decisions import DeviceAllocation, VolumeAllocation
+from cpg_engine.decisions import DeviceAllocation, ExtendedAllocation, VolumeAllocation
 from cpg_scheduler.binding.batch import BindBatch, BindSucceeded
 from cpg_scheduler.binding.claim_writes import carried_out
+from cpg_scheduler.binding.extended_claims import carried_out_for
 from cpg_scheduler.cycle import SchedulingLoop
 from cpg_scheduler.debug.dump import Dump, restored
 from cpg_scheduler.inbox import EventInbox
@@ -210,6 +211,9 @@ class SimulatedScheduler:
             for allocation in batch.allocations.get(uid, ()):
                 if isinstance(allocation, VolumeAllocation):
                     self._bind_claim(allocation)
+                elif isinstance(allocation, ExtendedAllocation):
+                    pod, claim = carried_out_for(pod, allocation)
+                    self.put(ObjectChange(None, claim))
                 else:
                     claim = self.cache.devices.claims[allocation.claim]
                     self.put(ObjectChange(claim, carried_out(claim, allocation, pod)))

@@ -32,8 +32,8 @@ class Allocator(Protocol[A]):
     """
 
     @property
-    def kind(self) -> type[A]:
-        """Return the type of its allocations."""
+    def kinds(self) -> tuple[type[A], ...]:
+        """Return the types of its allocations."""
 
     def reserve(self, pod_class: PodClass, rows: Rows) -> tuple[Any, ...]:
         """Reserve for one pod of the class at each row; return the reservations that are new."""
@@ -97,5 +97,5 @@ class Allocators:
     def _by_allocator(self, allocations: Iterable[Allocation]) -> list[tuple[Allocator[Any], list[Allocation]]]:
         found = tuple(allocations)
         return [
-            (allocator, [each for each in found if isinstance(each, allocator.kind)]) for allocator in self._allocators
+            (allocator, [each for each in found if isinstance(each, allocator.kinds)]) for allocator in self._allocators
         ]

@@ -10,6 +10,7 @@ from functools import cached_property
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 Amounts = NDArray[np.int64]
@@ -33,10 +34,21 @@ So does the sum of eight thousand of them, over the pods of one node or the node
 """
 
 
+BY_DEVICES = 2**40
+"""What a node without a resource has of it if a device class backs it: devices limit it instead.
+
+Eight million of them fit into int64, and no device plugin offers as many.
+"""
+
+
 class ResourceAxis(Struct, frozen=True, dict=True):
-    """The names of the resources in column order."""
+    """The names of the resources in column order, and those that device classes back.
+
+    A resource that is backed, but that no node offers, has no column and limits nothing: devices do.
+    """
 
     names: tuple[str, ...] = (*BASE, UNOFFERED_NAME)
+    backed: frozenset[str] = frozenset()
 
     @property
     def size(self) -> int:
@@ -51,13 +63,22 @@ class ResourceAxis(Struct, frozen=True, dict=True):
     def grown(self, names: Iterable[str]) -> "ResourceAxis":
         """Return the axis with the missing names appended, sorted, so that their order of arrival does not count."""
         missing = sorted({name for name in names if name not in self.places})
-        return ResourceAxis(names=(*self.names, *missing)) if missing else self
+        return replace(self, names=(*self.names, *missing)) if missing else self
 
     def only(self, names: Container[str]) -> "ResourceAxis":
         """Return the axis without the extended resources that are not among the names."""
-        return ResourceAxis(
-            names=tuple(name for place, name in enumerate(self.names) if place <= UNOFFERED or name in names)
-        )
+        kept = tuple(name for place, name in enumerate(self.names) if place <= UNOFFERED or name in names)
+        return replace(self, names=kept)
+
+    def backing(self, names: Iterable[str]) -> "ResourceAxis":
+        """Return the axis if device classes back these resources."""
+        backed = frozenset(names)
+        return self if backed == self.backed else replace(self, backed=backed)
+
+    @cached_property
+    def backed_columns(self) -> tuple[int, ...]:
+        """Return the columns of the resources that device classes back; mostly none."""
+        return tuple(place for name, place in self.places.items() if name in self.backed)
 
     def vector(self, amounts: Mapping[str, int]) -> Amounts:
         """Return amounts, none above ``MAX_AMOUNT``, as a row.
@@ -69,7 +90,7 @@ class ResourceAxis(Struct, frozen=True, dict=True):
             place = self.places.get(name)
             if place is not None:
                 row[place] = amount
-            elif amount:
+            elif amount and name not in self.backed:
                 row[UNOFFERED] = 1
         return row
 
@@ -81,4 +102,32 @@ def moved_columns(rows: Amounts, old: ResourceAxis, new: ResourceAxis) -> Amount
     shared.append((UNOFFERED, UNOFFERED))
     targets, sources = zip(*shared, strict=True)
     found[:, targets] = rows[:, sources]
+    return found
+
+
+def leave_to_devices(rows: Amounts, axis: ResourceAxis, alive: Flags) -> None:
+    """Have nodes that offer none of a resource which classes back not be limited by it."""
+    for column in axis.backed_columns:
+        rows[alive & (rows[:, column] == 0), column] = BY_DEVICES
+
+
+def take_from_devices(rows: Amounts, axis: ResourceAxis) -> None:
+    """Undo ``leave_to_devices``."""
+    for column in axis.backed_columns:
+        rows[rows[:, column] == BY_DEVICES, column] = 0
+
+
+def offered(rows: Amounts, axis: ResourceAxis, resource: str) -> Flags | None:
+    """Return which nodes offer a resource themselves, or None if no node does."""
+    column = axis.places.get(resource)
+    if column is None:
+        return None
+    found: Flags = (rows[:, column] > 0) & (rows[:, column] != BY_DEVICES)
+    return found
+
+
+def own_amounts(rows: Amounts, axis: ResourceAxis) -> Amounts:
+    """Return what nodes offer themselves."""
+    found = rows.copy()
+    take_from_devices(found, axis)
     return found

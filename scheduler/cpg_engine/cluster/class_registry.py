@@ -69,7 +69,7 @@ class ClassRegistry:
         """Return the names of the resources in a column; of the shared column, those that the class requests."""
         if column != UNOFFERED:
             return (self.axis.names[column],)
-        return tuple(sorted(pod_class.requests.keys() - self.axis.places.keys()))
+        return tuple(sorted(pod_class.requests.keys() - self.axis.places.keys() - self.axis.backed))
 
     def vector_of(self, pod_class: PodClass) -> Amounts:
         """Return the requests of a class on the axis."""

@@ -13,19 +13,21 @@ from msgspec.structs import replace
 
 from cpg_api.core.affinity import NodeSelector
 from cpg_api.core.devices import MAX_RESERVED_FOR, AllocationResult, ResourceClaim
+from cpg_api.meta import ObjectMeta
 from cpg_api.selectors import NodeMatcher
 from cpg_engine.cluster.axes import Flags, Rows
 from cpg_engine.cluster.device_claims import DeviceClaims
 from cpg_engine.cluster.device_needs import ClaimNeed, PodDevices
 from cpg_engine.cluster.device_reservations import DeviceReservation, DeviceReservations
-from cpg_engine.cluster.device_room import Changes, DeviceRoom
-from cpg_engine.cluster.device_rooms import DeviceRooms, codes_of
+from cpg_engine.cluster.device_rooms import DeviceRooms
 from cpg_engine.cluster.device_stock import DeviceStock
+from cpg_engine.cluster.device_variants import Room
 from cpg_engine.cluster.node_selection import term_holds
 from cpg_engine.cluster.nodes import NodeColumns
 from cpg_engine.cluster.pod_classes import PlacedPod, PodClass
-from cpg_engine.decisions import DeviceAllocation
-from cpg_engine.devices.catalog import DeviceCatalog
+from cpg_engine.decisions import DeviceAllocation, ExtendedAllocation
+from cpg_engine.devices.catalog import DeviceCatalog, owner_key
+from cpg_engine.devices.extended import extended_spec
 from cpg_engine.devices.results import allocation_results
 
 MAX_CACHED_SELECTORS = 10_000
@@ -35,14 +37,14 @@ MAX_CACHED_SELECTORS = 10_000
 class DeviceAllocator:
     """Reserves devices for the claims of pods."""
 
-    kind = DeviceAllocation
+    kinds = (DeviceAllocation, ExtendedAllocation)
 
-    def __init__(self, catalog: DeviceCatalog, cluster: NodeColumns, changes: Changes, stock: DeviceStock) -> None:
+    def __init__(self, catalog: DeviceCatalog, cluster: NodeColumns, rooms: DeviceRooms, stock: DeviceStock) -> None:
         """Start without reservations."""
         self.catalog = catalog
         self.stock = stock
         self.claims = DeviceClaims(catalog, stock)
-        self.rooms = DeviceRooms(catalog, stock, changes)
+        self.rooms = rooms
         self._reservations = DeviceReservations(self.rooms, stock)
         self._cluster = cluster
         self._reaches: dict[NodeSelector, Flags] = {}
@@ -50,11 +52,11 @@ class DeviceAllocator:
 
     # Between cycles.
 
-    def assume(self, allocations: Iterable[DeviceAllocation]) -> None:
+    def assume(self, allocations: Iterable[DeviceAllocation | ExtendedAllocation]) -> None:
         """Count allocations until the API shows or contradicts them."""
         self.claims.assume(allocations)
 
-    def forget(self, allocations: Iterable[DeviceAllocation]) -> None:
+    def forget(self, allocations: Iterable[DeviceAllocation | ExtendedAllocation]) -> None:
         """Stop counting allocations that were not carried out."""
         self.claims.forget(allocations)
 
@@ -85,12 +87,12 @@ class DeviceAllocator:
         if not devices.are_private:
             return False
         room = self.room(devices)
-        return room is not None and not room.is_coupled() and not room.shape.has_alternatives
+        return room is not None and not room.is_coupled() and not room.has_alternatives()
 
-    def room(self, devices: PodDevices) -> DeviceRoom | None:
+    def room(self, devices: PodDevices) -> Room | None:
         """Return the nodes as pods see them that need devices for the claims that have none yet."""
         self.refresh()
-        return self.rooms.of(self._open(devices))
+        return self.rooms.of(self._open(devices), devices)
 
     def reachable(self, devices: PodDevices) -> Flags | None:
         """Return the rows where all claims that have devices can be used; None where there are no such claims."""
@@ -141,7 +143,7 @@ class DeviceAllocator:
             for key in found.shared:
                 del self.claims.simulated[key]
 
-    def allocations(self, placed: Sequence[PlacedPod]) -> Iterator[tuple[DeviceAllocation, ...]]:
+    def allocations(self, placed: Sequence[PlacedPod]) -> Iterator[tuple[DeviceAllocation | ExtendedAllocation, ...]]:
         """Yield the allocations of each pod, while the ledger holds the placement of all of them."""
         left: dict[tuple[int, int], deque[DeviceReservation]] = {}
         for pod in placed:
@@ -169,10 +171,9 @@ class DeviceAllocator:
 
     def _reserve(self, pod_class: PodClass, devices: PodDevices, row: int) -> DeviceReservation:
         needs = self._open(devices)
-        used = tuple(need.claim for need in devices.needs if need.claim is not None)
-        found = self._reservations.add(pod_class.index, row, codes_of(needs), used)
-        if used and found.picks is not None:
-            results = self._results(found, [self._claim(need) for need in needs])
+        found = self._reservations.add(pod_class.index, row, needs, devices)
+        if found.used and found.picks is not None:
+            results = self._results(found, [self._claim(need) for need in needs])[: len(needs)]
             shared = {need.claim: one for need, one in zip(needs, results, strict=True) if need.claim is not None}
             self.claims.simulated.update(shared)
             found = replace(found, shared=tuple(shared))
@@ -185,11 +186,15 @@ class DeviceAllocator:
             return ResourceClaim(spec=self.catalog.specs[need.spec])
         return self.catalog.claims[need.claim]
 
-    def _results(self, found: DeviceReservation, claims: Sequence[ResourceClaim]) -> tuple[AllocationResult, ...]:
-        """Return what each of the claims of a reservation gets."""
+    def _results(
+        self, found: DeviceReservation, claims: Sequence[ResourceClaim], uid: str = ""
+    ) -> tuple[AllocationResult, ...]:
+        """Return what each of the claims of a reservation gets, the one for extended resources of a pod last."""
         room = self.rooms.of_codes(found.codes)
         if room is None or found.picks is None:
             return ()
+        if found.extended:
+            claims = [*claims, ResourceClaim(metadata=ObjectMeta(uid=uid), spec=extended_spec(found.extended))]
         return allocation_results(
             claims,
             room.shape,
@@ -199,16 +204,23 @@ class DeviceAllocator:
             classes=self.catalog.classes,
         )
 
-    def _allocations(self, pod: PlacedPod, devices: PodDevices, found: DeviceReservation) -> Iterator[DeviceAllocation]:
-        """Yield the allocation of each claim of a pod."""
+    def _allocations(
+        self, pod: PlacedPod, devices: PodDevices, found: DeviceReservation
+    ) -> Iterator[DeviceAllocation | ExtendedAllocation]:
+        """Yield the allocation of each claim of a pod, and of the claim that is to be made for it."""
         named = tuple(zip(devices.needs, pod.claims, strict=True))
         opened = [key for need, key in named if need.claim is None or key in found.shared]
-        new = dict(zip(opened, self._results(found, [self.catalog.claims[key] for key in opened]), strict=True))
+        results = self._results(found, [self.catalog.claims[key] for key in opened], pod.uid)
+        new = dict(zip(opened, results[: len(opened)], strict=True))
         for key in pod.claims:
             held = self.claims.held.get(key)
             result = held.result if held is not None else new.get(key) or self.claims.simulated[key]
             is_new = held is None or held.assumed is not None
             yield DeviceAllocation(key, self.catalog.claims[key].metadata.uid, result, is_new)
+        if found.extended:
+            mappings = tuple(one for need in found.extended for one in need.mappings)
+            owner = owner_key(pod.pod_class.namespace, pod.uid)
+            yield ExtendedAllocation(owner, extended_spec(found.extended), results[-1], mappings)
 
     def _reach(self, result: AllocationResult) -> Flags:
         """Return the rows where devices can be used."""

@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from cpg_api.core.devices import AllocationResult, ResourceClaim
 from cpg_engine.cluster.device_stock import DeviceStock
-from cpg_engine.decisions import DeviceAllocation
-from cpg_engine.devices.catalog import DeviceCatalog
+from cpg_engine.decisions import DeviceAllocation, ExtendedAllocation, extended_key
+from cpg_engine.devices.catalog import DeviceCatalog, extended_owner
 from cpg_engine.devices.results import taken_by
 
 PODS = "pods"
@@ -23,7 +23,7 @@ class HeldClaim(Struct, frozen=True):
     """A claim with devices; ``assumed`` is the decision where the API does not show it yet."""
 
     result: AllocationResult
-    assumed: DeviceAllocation | None = None
+    assumed: DeviceAllocation | ExtendedAllocation | None = None
 
 
 class DeviceClaims:
@@ -58,16 +58,15 @@ class DeviceClaims:
             for key in changed:
                 self._read(key, self._catalog.claims.get(key))
 
-    def assume(self, allocations: Iterable[DeviceAllocation]) -> None:
+    def assume(self, allocations: Iterable[DeviceAllocation | ExtendedAllocation]) -> None:
         """Count allocations until the API shows or contradicts them."""
         self.refresh()
         for allocation in allocations:
-            claim = self._catalog.claims.get(allocation.claim)
-            if allocation.claim in self.held or claim is None or claim.metadata.uid != allocation.uid:
+            if allocation.claim in self.held or not self._is_open(allocation):
                 continue
             self._set(allocation.claim, HeldClaim(allocation.result, allocation))
 
-    def forget(self, allocations: Iterable[DeviceAllocation]) -> None:
+    def forget(self, allocations: Iterable[DeviceAllocation | ExtendedAllocation]) -> None:
         """Stop counting allocations that were not carried out."""
         self.refresh()
         for allocation in allocations:
@@ -173,6 +172,14 @@ class DeviceClaims:
             for key in found:
                 self._stock.hold(key, taken_by(self.held[key].result))
 
+    def _is_open(self, allocation: DeviceAllocation | ExtendedAllocation) -> bool:
+        """Return whether the API shows that an allocation is still to be written."""
+        if isinstance(allocation, ExtendedAllocation):
+            claim = self._catalog.claims.get(self._catalog.extended_claims.get(allocation.owner, ""))
+            return claim is None or claim.status.allocation is None
+        claim = self._catalog.claims.get(allocation.claim)
+        return claim is not None and claim.metadata.uid == allocation.uid
+
     def _is_released(self, key: str) -> bool:
         claim = self._catalog.claims.get(key)
         reserved = (claim.status.reserved_for or ()) if claim is not None else ()
@@ -194,11 +201,11 @@ class DeviceClaims:
         """Take the state of a claim from the API."""
         before = self.held.get(key)
         if claim is not None and claim.status.allocation is not None:
+            if (owner := extended_owner(claim)) is not None:
+                self._set(extended_key(owner), None)
             self._set(key, HeldClaim(claim.status.allocation))
-        elif before is not None:
-            is_pending = claim is not None and before.assumed is not None and claim.metadata.uid == before.assumed.uid
-            if not is_pending:
-                self._set(key, None)
+        elif before is not None and (before.assumed is None or not self._is_open(before.assumed)):
+            self._set(key, None)
 
     def _note_use(self, key: str) -> None:
         (self._unused.add if key in self.held and key not in self._users else self._unused.discard)(key)

@@ -1,8 +1,11 @@
-"""What a pod needs of devices: the claims that it names, in the order of its spec.
+"""What a pod needs of devices: the claims that it names, in the order of its spec, and its extended resources.
 
 A claim that was made from a template for one pod is private. Pods with equal private claims are alike, so a thousand
 workers stay one class of pods. A claim that several pods may use, or that has devices already, tells its pods from
 others.
+
+The claim for extended resources that device classes back is made with the decision, because what it asks for depends on
+the node. One that exists already was left by an attempt that ended before the bind; it is deleted first.
 """
 
 from collections.abc import Iterator
@@ -11,7 +14,8 @@ from msgspec import Struct
 
 from cpg_api.core.devices import ResourceClaim
 from cpg_api.core.pod import Pod, PodResourceClaim
-from cpg_engine.devices.catalog import DeviceCatalog
+from cpg_engine.devices.catalog import DeviceCatalog, owner_key
+from cpg_engine.devices.extended import ExtendedNeed, extended_needs
 
 GROUP_KIND = "PodGroup"
 """The owner of a claim that was made for all pods of a native group."""
@@ -25,10 +29,17 @@ class ClaimNeed(Struct, frozen=True):
 
 
 class PodDevices(Struct, frozen=True):
-    """What the pods of a class need of devices; ``problem`` says why they have to wait, whatever is free."""
+    """What the pods of a class need of devices; ``problem`` says why they have to wait, whatever is free.
+
+    ``extended`` are the needs for resources that a node may offer itself: there, pods have no devices for them. Pods
+    that ``must_extend`` need some of them as devices: the status of such a pod names a claim, which the API server
+    keeps for good, and the kubelet does not start the pod without a claim.
+    """
 
     needs: tuple[ClaimNeed, ...] = ()
     problem: str = ""
+    extended: tuple[ExtendedNeed, ...] = ()
+    must_extend: bool = False
 
     @property
     def are_private(self) -> bool:
@@ -57,10 +68,20 @@ def claim_keys(pod: Pod) -> tuple[str, ...]:
     return tuple(f"{namespace}/{name}" for _, name in claim_names(pod) if name is not None)
 
 
+def used_claims(pod: Pod) -> tuple[str, ...]:
+    """Return the claims of a pod that are known by name, with the one for its extended resources."""
+    made = pod.status.extended_resource_claim_status
+    return claim_keys(pod) + ((f"{pod.metadata.namespace}/{made.resource_claim_name}",) if made is not None else ())
+
+
 def pod_devices(pod: Pod, uid: str, catalog: DeviceCatalog) -> PodDevices | None:
-    """Return what a pod with a UID needs of devices, or None where it names no claim."""
+    """Return what a pod with a UID needs of devices, or None where it needs none."""
+    extended = extended_needs(pod, catalog.backing) if catalog.backing else ()
+    must_extend = pod.status.extended_resource_claim_status is not None
+    if problem := _extended_problem(pod, uid, catalog, is_backed=bool(extended)):
+        return PodDevices(problem=problem)
     if not pod.spec.resource_claims:
-        return None
+        return PodDevices(extended=extended, must_extend=must_extend) if extended else None
     needs = []
     for entry, name in claim_names(pod):
         if name is None:
@@ -72,7 +93,17 @@ def pod_devices(pod: Pod, uid: str, catalog: DeviceCatalog) -> PodDevices | None
             return PodDevices(problem=problem)
         is_private = _is_owned(claim, uid) and entry.resource_claim_name is None and claim.status.allocation is None
         needs.append(ClaimNeed(catalog.spec_of[key], None if is_private else key))
-    return PodDevices(tuple(needs)) if needs else None
+    return PodDevices(tuple(needs), extended=extended, must_extend=must_extend) if needs or extended else None
+
+
+def _extended_problem(pod: Pod, uid: str, catalog: DeviceCatalog, *, is_backed: bool) -> str:
+    """Return why a pod can have no claim for extended resources, or none yet."""
+    if owner_key(pod.metadata.namespace, uid) in catalog.extended_claims:
+        return "waiting for the ResourceClaim of an earlier attempt to be deleted"
+    if pod.status.extended_resource_claim_status is not None and not is_backed:
+        return "has a ResourceClaim for extended resources that no device class backs any more"
+    overhead = sorted(catalog.backing.keys() & (pod.spec.overhead or {}))
+    return f"no devices are given for {overhead[0]} in the overhead of a pod" if overhead else ""
 
 
 def _problem(name: str, claim: ResourceClaim | None, uid: str, *, is_own: bool) -> str:

@@ -1,21 +1,23 @@
 """The devices that a simulation has given to pods."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from cpg_engine.cluster.device_nominations import Codes
-from cpg_engine.cluster.device_rooms import DeviceRooms
+from cpg_engine.cluster.device_needs import ClaimNeed, PodDevices
+from cpg_engine.cluster.device_rooms import Codes, DeviceRooms, codes_for
 from cpg_engine.cluster.device_solver import Picks
 from cpg_engine.cluster.device_stock import DeviceStock
+from cpg_engine.devices.extended import ExtendedNeed
 
 
 class DeviceReservation(Struct, frozen=True):
     """Devices for one pod of a class at a row, for claims with these codes; None where there were none.
 
     ``used`` are the claims of the pod that other pods may use, ``shared`` those of them that are allocated with it.
+    ``extended`` are the extended resources for which the pod is given devices; the last of the codes is for them.
     ``moved`` are the earlier reservations that were given other devices for it, as they were before.
     """
 
@@ -26,6 +28,7 @@ class DeviceReservation(Struct, frozen=True):
     picks: Picks | None = None
     used: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
+    extended: tuple[ExtendedNeed, ...] = ()
     moved: tuple["DeviceReservation", ...] = ()
 
 
@@ -45,10 +48,13 @@ class DeviceReservations:
         """Return the reservations for a class at a row."""
         return list(self._found[place].values()) if place in self._found else []
 
-    def add(self, pod_class: int, row: int, codes: Codes, used: tuple[str, ...]) -> DeviceReservation:
+    def add(self, pod_class: int, row: int, needs: Sequence[ClaimNeed], devices: PodDevices) -> DeviceReservation:
         """Reserve the first devices that fit; where there are none, try to give other ones to pods that are alike."""
         self._made += 1
-        found = DeviceReservation(self._made, pod_class, row, codes, used=used)
+        used = tuple(need.claim for need in devices.needs if need.claim is not None)
+        extended = self._rooms.lacking_at(devices, row)
+        codes = codes_for(needs, extended)
+        found = DeviceReservation(self._made, pod_class, row, codes, used=used, extended=extended)
         room = self._rooms.of_codes(codes)
         if room is not None:
             picks = room.solve(row).picks

@@ -135,6 +135,10 @@ class DeviceRoom:
         found: Flags = np.array(answers, dtype=np.bool_)[place.reshape(-1)]
         return found
 
+    def has_alternatives(self) -> bool:
+        """Return whether a request has several alternatives."""
+        return self.shape.has_alternatives
+
     def ranks(self, rows: Rows) -> Scores:
         """Return for each node how early the alternatives are that a pod would be given, in sum over its requests."""
         groups, first, place = np.unique(self.groups(rows), return_index=True, return_inverse=True)

@@ -1,31 +1,49 @@
 """The shapes of claims, and the nodes as pods of each shape see them."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from cpg_engine.cluster.device_needs import ClaimNeed
-from cpg_engine.cluster.device_nominations import Codes, NominatedDevices
+import msgspec
+import numpy as np
+
+from cpg_api.core.devices import ResourceClaimSpec
+from cpg_api.decoding import decode
+from cpg_engine.cluster.axes import Flags
+from cpg_engine.cluster.device_needs import ClaimNeed, PodDevices
+from cpg_engine.cluster.device_nominations import NominatedDevices
 from cpg_engine.cluster.device_room import Changes, DeviceRoom, SearchEffort
 from cpg_engine.cluster.device_stock import DeviceStock
+from cpg_engine.cluster.device_variants import MixedRoom, Room, RoomPart
 from cpg_engine.devices.catalog import DeviceCatalog
+from cpg_engine.devices.extended import ExtendedNeed, extended_spec
 from cpg_engine.devices.shapes import DeviceRequestError, DeviceShape, compile_shape
 from cpg_engine.devices.values import PoolState
 
+Codes = tuple[str, ...]
+"""The specs of the claims that are to be allocated for one pod, by their codes in the catalog.
+
+The code of a claim for extended resources is its spec as JSON: there is no such claim yet.
+"""
 GONE = "a ResourceClaim is gone"
 MAX_CACHED_SHAPES = 1_000
 MAX_CACHED_ROOMS = 64
 """Shapes whose room is kept; each takes some hundred bytes for every node."""
 
 
+Offers = Callable[[str], Flags | None]
+"""Returns which rows have a node that offers a resource itself, or None if no node does."""
+
+
 class DeviceRooms:
     """What is kept about shapes."""
 
-    def __init__(self, catalog: DeviceCatalog, stock: DeviceStock, changes: Changes) -> None:
+    def __init__(self, catalog: DeviceCatalog, stock: DeviceStock, changes: Changes, offers: Offers) -> None:
         """Keep nothing yet."""
         self.nominated = NominatedDevices()
         self.effort = SearchEffort()
         self._catalog = catalog
         self._stock = stock
         self._changes = changes
+        self._offers = offers
         self._shapes: dict[Codes, DeviceShape | str] = {}
         self._rooms: dict[Codes, DeviceRoom] = {}
 
@@ -36,15 +54,25 @@ class DeviceRooms:
 
     def problem(self, needs: Iterable[ClaimNeed]) -> str:
         """Return why claims can be allocated nowhere; empty if nothing is wrong."""
-        shape = self._shape(codes_of(needs))
+        shape = self._shape(codes_for(needs))
         return shape if isinstance(shape, str) else ""
 
-    def of(self, needs: Iterable[ClaimNeed]) -> DeviceRoom | None:
-        """Return the nodes as a pod sees them that has to be given devices for some claims.
+    def of(self, needs: Sequence[ClaimNeed], devices: PodDevices) -> Room | None:
+        """Return the nodes as a pod sees them that has to be given devices for these claims of its needs.
 
         Without such claims, and for requests that make no sense, there is None.
         """
-        return self.of_codes(codes_of(needs))
+        codes = codes_for(needs)
+        if not devices.extended or isinstance(self._shape(codes), str):
+            return self.of_codes(codes)
+        parts = [self._part(devices, needs, *part) for part in self._variants(devices)]
+        return parts[0].room or MixedRoom(parts) if len(parts) == 1 else MixedRoom(parts)
+
+    def lacking_at(self, devices: PodDevices, row: int) -> tuple[ExtendedNeed, ...]:
+        """Return the extended resources that a pod needs as devices at a row: its node does not offer them."""
+        return tuple(
+            need for need in devices.extended if (offered := self._offers(need.resource)) is None or not offered[row]
+        )
 
     def of_codes(self, codes: Codes) -> DeviceRoom | None:
         """Return the same, for the codes of the claims' specs."""
@@ -63,17 +91,38 @@ class DeviceRooms:
     def _states_at(self, row: int) -> tuple[PoolState, ...]:
         """Return what is taken of the pools of a node, by nominated pods too."""
         states = self._stock.states(row)
-        for codes in self.nominated.at(row):
+        nominated = self.nominated.at(row)
+        for codes in sorted(codes_for(one.needs, self.lacking_at(one, row)) for one in nominated):
             room = self.of_codes(codes)
             if room is not None:
                 states = room.states_after(row, states)
         return states
 
+    def _variants(self, devices: PodDevices) -> Iterator[tuple[Flags, tuple[ExtendedNeed, ...]]]:
+        """Yield the sets of nodes on which a pod needs devices for the same extended resources, each with these."""
+        offered = [self._offers(need.resource) for need in devices.extended]
+        kind_of = np.zeros(self._stock.rows, dtype=np.intp)
+        for found in offered:
+            if found is not None:
+                _, kind_of = np.unique(2 * kind_of + found, return_inverse=True)
+        for kind in range(int(kind_of.max(initial=-1)) + 1):
+            rows = kind_of == kind
+            yield rows, self.lacking_at(devices, int(rows.argmax()))
+
+    def _part(
+        self, devices: PodDevices, needs: Sequence[ClaimNeed], rows: Flags, lacking: Sequence[ExtendedNeed]
+    ) -> RoomPart:
+        """Return the room of nodes that lack some extended resources; where the claims make no sense, there is none."""
+        if devices.must_extend and not lacking:
+            return RoomPart(rows, None, 0)
+        codes = codes_for(needs, lacking)
+        return RoomPart(rows, self.of_codes(codes), 0) if codes else RoomPart(rows, None)
+
     def _shape(self, codes: Codes) -> DeviceShape | str:
         """Return the shape of the claims with these codes, or why there is none."""
         found = self._shapes.get(codes)
         if found is None:
-            if any(code not in self._catalog.specs for code in codes):
+            if any(not code.startswith("{") and code not in self._catalog.specs for code in codes):
                 return GONE
             if len(self._shapes) >= MAX_CACHED_SHAPES:
                 self._shapes.clear()
@@ -82,11 +131,16 @@ class DeviceRooms:
 
     def _compile(self, codes: Codes) -> DeviceShape | str:
         try:
-            return compile_shape([self._catalog.specs[code] for code in codes], self._catalog.classes)
+            return compile_shape([self._spec(code) for code in codes], self._catalog.classes)
         except DeviceRequestError as error:
             return str(error)
 
+    def _spec(self, code: str) -> ResourceClaimSpec:
+        known = self._catalog.specs.get(code)
+        return known if known is not None else decode(code, ResourceClaimSpec)
 
-def codes_of(needs: Iterable[ClaimNeed]) -> Codes:
-    """Return the codes of the specs of claims."""
-    return tuple(need.spec for need in needs)
+
+def codes_for(needs: Iterable[ClaimNeed], lacking: Sequence[ExtendedNeed] = ()) -> Codes:
+    """Return the codes of the claims that a pod is allocated at a node that lacks some extended resources."""
+    extended = (msgspec.json.encode(extended_spec(lacking)).decode(),) if lacking else ()
+    return (*(need.spec for need in needs), *extended)

@@ -23,10 +23,11 @@ from cpg_api.core.pod import Pod
 from cpg_api.problems import Problem
 from cpg_engine.cluster.allocator import Allocators, Reserved
 from cpg_engine.cluster.attachments import Attachments
-from cpg_engine.cluster.axes import Amounts, Rows, moved_columns
+from cpg_engine.cluster.axes import Amounts, Rows, leave_to_devices, moved_columns, offered, take_from_devices
 from cpg_engine.cluster.class_registry import ClassRegistry
 from cpg_engine.cluster.device_allocator import DeviceAllocator
-from cpg_engine.cluster.device_needs import PodDevices, claim_keys, pod_devices
+from cpg_engine.cluster.device_needs import PodDevices, pod_devices, used_claims
+from cpg_engine.cluster.device_rooms import DeviceRooms
 from cpg_engine.cluster.device_stock import DeviceStock
 from cpg_engine.cluster.nodes import NodeColumns
 from cpg_engine.cluster.pod_classes import NOMINATED, PodClass, is_nominated, signature
@@ -97,13 +98,15 @@ class Ledger:
         self.devices = DeviceCatalog()
         self.volume_allocator = VolumeAllocator(self.storage, self.cluster)
         stock = DeviceStock(self.devices, self.cluster, self._touch)
-        self.device_allocator = DeviceAllocator(self.devices, self.cluster, self, stock)
+        rooms = DeviceRooms(self.devices, stock, self, lambda name: offered(self.allocatable, self.classes.axis, name))
+        self.device_allocator = DeviceAllocator(self.devices, self.cluster, rooms, stock)
         self.allocators = Allocators((self.volume_allocator, self.device_allocator))
         self.attachments = Attachments(self.storage, self.cluster)
         self._held: dict[str, HeldPod] = {}
         self._on_node: dict[str, set[str]] = {}
         self._journal: list[JournalEntry] = []
         self._ignored: set[str] = set()
+        self._classes_seen = 0
         self.asked_labels: frozenset[str] = frozenset()
         self._most_columns = MAX_STALE_COLUMNS
         self._most_labels = MAX_STALE_LABELS
@@ -117,10 +120,11 @@ class Ledger:
         name = node.metadata.name
         is_new = name not in self.cluster.row_of
         amounts, problems = node_amounts(node.status.allocatable)
-        self._offer(amounts)
+        self._refresh_axis(amounts)
         row = self.cluster.put(node)
         self._grow_rows()
         self.allocatable[row] = self.classes.axis.vector(amounts)
+        leave_to_devices(self.allocatable, self.classes.axis, self.cluster.alive)
         if problems:
             self.node_problems[name] = problems
         else:
@@ -150,8 +154,8 @@ class Ledger:
         pod_class = self._class_for(
             pod, pod_devices(pod, pod.metadata.uid.removeprefix(NOMINATED), self.devices) if is_nominated(pod) else None
         )
-        if pod.spec.resource_claims and not pod_class.nominated:
-            self.device_allocator.claims.put_user(pod.metadata.uid, claim_keys(pod))
+        if not pod_class.nominated:
+            self.device_allocator.claims.put_user(pod.metadata.uid, used_claims(pod))
         known = self._held.get(pod.metadata.uid)
         if known is not None and known.pod_class is pod_class and known.node_name == node_name:
             self._held[pod.metadata.uid] = replace(known, pod=pod)
@@ -168,8 +172,7 @@ class Ledger:
         found = self._held.pop(uid, None)
         if found is None:
             return
-        if found.pod.spec.resource_claims:
-            self.device_allocator.claims.remove_user(uid)
+        self.device_allocator.claims.remove_user(uid)
         there = self._on_node[found.node_name]
         there.discard(uid)
         if not there:
@@ -193,6 +196,8 @@ class Ledger:
 
     def _class_for(self, pod: Pod, devices: PodDevices | None) -> PodClass:
         """Return the class of a pod that still needs these devices; a pod that is held has them by its claims."""
+        if self._classes_seen != self.devices.class_version:
+            self._refresh_axis()
         found = self.classes.by_signature.get(signature(pod, self.asked_labels, devices))
         if found is None:
             self._ask(asked_labels(pod.spec))
@@ -321,27 +326,34 @@ class Ledger:
             (*tallies, self.device_allocator.rooms.nominated) if pod_class.nominated and pod_class.devices else tallies
         )
 
-    def _offer(self, names: Iterable[str]) -> None:
+    def _refresh_axis(self, names: Iterable[str] = ()) -> None:
         """Give each resource of a node a column of its own, and count there what held pods request of it.
 
-        Where most columns may be unused, those of resources that no node has are dropped.
+        Where most columns may be unused, those of resources that no node has are dropped. Resources that device classes
+        back limit only nodes that offer them.
         """
         old = self.classes.axis
-        axis = old.grown(names)
+        axis = old.grown(names).backing(self.devices.backing)
+        self._classes_seen = self.devices.class_version
         if axis is old:
             return
+        take_from_devices(self.allocatable, old)
         if axis.size > self._most_columns:
-            offered = {old.names[column] for column in np.flatnonzero(self.allocatable.any(axis=0)).tolist()}
-            axis = old.only(offered).grown(names)
+            has_any = self.allocatable.any(axis=0)
+            axis = axis.only({old.names[column] for column in np.flatnonzero(has_any).tolist()}).grown(names)
             self._most_columns = 2 * axis.size + MAX_STALE_COLUMNS
         changes = self.classes.replace_axis(axis)
         self.allocatable, self.used = moved_columns(self.allocatable, old, axis), moved_columns(self.used, old, axis)
+        leave_to_devices(self.allocatable, axis, self.cluster.alive)
         if changes:
             self.version += 1
             for held in self._held.values():
                 if held.row != NO_ROW and held.pod_class.index in changes:
                     self.used[held.row] += changes[held.pod_class.index]
                     self.changed_at[held.row] = self.version
+        if axis.backed != old.backed and (axis.backed_columns or old.backed_columns):
+            self.version += 1
+            self.changed_at[:] = self.node_version = self.version
 
     def _grow_rows(self) -> None:
         more = self.cluster.size - len(self.changed_at)

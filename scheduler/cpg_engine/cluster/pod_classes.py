@@ -64,6 +64,7 @@ class PlacedPod(Struct, frozen=True):
     pod_class: PodClass
     row: int
     claims: tuple[str, ...] = ()
+    uid: str = ""
 
 
 def signature(pod: Pod, asked_labels: AbstractSet[str] = frozenset(), devices: PodDevices | None = None) -> bytes:

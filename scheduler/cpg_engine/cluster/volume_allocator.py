@@ -72,7 +72,7 @@ class VolumePool:
 class VolumeAllocator:
     """Reserves volumes for the claims of pods, or where one is to be provisioned."""
 
-    kind = VolumeAllocation
+    kinds = (VolumeAllocation,)
 
     def __init__(self, storage: StorageCatalog, cluster: NodeColumns) -> None:
         """Start without allocations."""

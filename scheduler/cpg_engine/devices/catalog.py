@@ -10,7 +10,15 @@ from collections import Counter
 
 import msgspec
 
-from cpg_api.core.devices import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimSpec, ResourceSlice
+from cpg_api.core.devices import (
+    EXTENDED_RESOURCE_CLAIM,
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimSpec,
+    ResourceSlice,
+)
+from cpg_engine.devices.extended import backed_resources
 from cpg_engine.devices.values import PoolId
 
 
@@ -25,6 +33,11 @@ class DeviceCatalog:
         self.slices: dict[str, ResourceSlice] = {}
         self.classes: dict[str, DeviceClass] = {}
         self.taint_rules: dict[str, DeviceTaintRule] = {}
+        self.backing: dict[str, str] = {}
+        """The class of each extended resource that is backed by one."""
+        self.extended_claims: dict[str, str] = {}
+        """The claim for the extended resources of a pod, by the pod as ``namespace/uid``."""
+        self._backs_resources = True
         self.slices_of: dict[PoolId, dict[str, ResourceSlice]] = {}
         self.changed_pools: set[PoolId] = set()
         self.changed_claims: dict[str, None] = {}
@@ -48,11 +61,17 @@ class DeviceCatalog:
             self.version += 1
             self.changed_claims[key] = None
         self.claims[key] = claim
+        if (owner := extended_owner(claim)) is not None:
+            self.extended_claims[owner] = key
 
     def remove_claim(self, namespace: str, name: str) -> None:
         """Remove a claim."""
         key = f"{namespace}/{name}"
-        if self.claims.pop(key, None) is not None:
+        claim = self.claims.pop(key, None)
+        if claim is not None:
+            owner = extended_owner(claim)
+            if owner is not None and self.extended_claims.get(owner) == key:
+                del self.extended_claims[owner]
             self._forget_spec(key)
             self.version += 1
             self.changed_claims[key] = None
@@ -81,12 +100,18 @@ class DeviceCatalog:
         """Add a device class or its new state."""
         before = self.classes.get(found.metadata.name)
         self.classes[found.metadata.name] = found
-        if before is None or before.spec != found.spec:
+        if before is None or (before.spec, _age(before)) != (found.spec, _age(found)):
             self._change_classes()
 
     def remove_class(self, name: str) -> None:
         """Remove a device class."""
         if self.classes.pop(name, None) is not None:
+            self._change_classes()
+
+    def back_resources(self, *, backs: bool) -> None:
+        """Set whether devices stand for extended resources: an API server before 1.36 keeps no trace of that."""
+        if self._backs_resources != backs:
+            self._backs_resources = backs
             self._change_classes()
 
     def put_taint_rule(self, rule: DeviceTaintRule) -> None:
@@ -120,6 +145,7 @@ class DeviceCatalog:
     def _change_classes(self) -> None:
         self.version += 1
         self.class_version += 1
+        self.backing = backed_resources(self.classes.values()) if self._backs_resources else {}
 
     def _change_taints(self) -> None:
         self.version += 1
@@ -134,6 +160,23 @@ def code_of(spec: ResourceClaimSpec) -> str:
 def pool_of(found: ResourceSlice) -> PoolId:
     """Return the pool of a slice."""
     return PoolId(found.spec.driver, found.spec.pool.name)
+
+
+def extended_owner(claim: ResourceClaim) -> str | None:
+    """Return the pod for whose extended resources a claim was made, as ``namespace/uid``, or None."""
+    if claim.metadata.annotations.get(EXTENDED_RESOURCE_CLAIM) != "true":
+        return None
+    owner = next((one.uid for one in claim.metadata.owner_references if one.controller), None)
+    return None if owner is None else owner_key(claim.metadata.namespace, owner)
+
+
+def owner_key(namespace: str, uid: str) -> str:
+    """Return what stands for a pod as the owner of a claim: a claim of another namespace is none of its own."""
+    return f"{namespace}/{uid}"
+
+
+def _age(found: DeviceClass) -> str | None:
+    return found.metadata.creation_timestamp
 
 
 def _relevant(claim: ResourceClaim) -> tuple[object, ...]:

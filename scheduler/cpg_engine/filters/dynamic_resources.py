@@ -97,7 +97,7 @@ class DynamicResourcesState:
     def score(self, rows: Rows) -> Scores | None:
         """Prefer nodes where requests are given early alternatives; without alternatives, there is no score."""
         room = self._allocator.room(self._devices)
-        if room is None or not room.shape.has_alternatives:
+        if room is None or not room.has_alternatives():
             return None
         ranks = room.ranks(rows)
         found: Scores = self._weight * (MAX_SCORE * ranks // max(int(ranks.max(initial=0)), 1))

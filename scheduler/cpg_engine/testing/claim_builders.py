@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from cpg_api.core.affinity import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from cpg_api.core.devices import (
+    EXTENDED_RESOURCE_CLAIM,
     AllocationResult,
     ConsumerReference,
     Device,
@@ -19,7 +20,14 @@ from cpg_api.core.devices import (
     ResourceClaimStatus,
     ResourceSlice,
 )
-from cpg_api.core.pod import Pod, PodResourceClaim, PodResourceClaimStatus
+from cpg_api.core.pod import (
+    Container,
+    Pod,
+    PodExtendedResourceClaimStatus,
+    PodResourceClaim,
+    PodResourceClaimStatus,
+)
+from cpg_api.core.resources import ResourceList, ResourceRequirements
 from cpg_api.meta import OwnerReference
 from cpg_engine.devices.catalog import DeviceCatalog
 from cpg_engine.testing.builders import NAMESPACE, pod
@@ -85,3 +93,27 @@ def worker(catalog: DeviceCatalog, name: str, *requests: DeviceRequest, match: s
     claim = own_claim(name, *requests, match=match)
     catalog.put_claim(claim)
     return claiming(name, made={GPU_CLASS: claim.metadata.name}, **spec)
+
+
+def container(name: str = "main", *, restart_policy: str | None = None, **requests: int) -> Container:
+    """Return a container with these requests; without a slash, a resource is one of ``example.com``."""
+    amounts: ResourceList = {key if key == "cpu" else f"example.com/{key}": amount for key, amount in requests.items()}
+    return Container(name=name, resources=ResourceRequirements(requests=amounts or None), restart_policy=restart_policy)
+
+
+def asking(name: str, *, cpu: int = 1, spec: Mapping[str, Any] | None = None, **requests: Any) -> Pod:
+    """Return a pod with one container that requests extended resources of ``example.com``."""
+    return pod(name, containers=(container(cpu=cpu, **requests),), **(spec or {}))
+
+
+def extended_claim(owner: str, *requests: DeviceRequest) -> ResourceClaim:
+    """Return the claim that was made for the extended resources of a pod."""
+    found = own_claim(owner, *requests)
+    meta = replace(found.metadata, name=f"{owner}-extended-resources-x", annotations={EXTENDED_RESOURCE_CLAIM: "true"})
+    return replace(found, metadata=meta)
+
+
+def with_extended(found: Pod) -> Pod:
+    """Return a pod whose status names the claim for its extended resources."""
+    made = PodExtendedResourceClaimStatus(resource_claim_name=f"{found.metadata.name}-extended-resources-x")
+    return replace(found, status=replace(found.status, extended_resource_claim_status=made))

@@ -84,14 +84,14 @@ class ClaimWriter:
         self, key: str, known: ResourceClaim | None, decide: Callable[[ResourceClaim], ClaimWrite | None]
     ) -> ResourceClaim:
         namespace, name = key.split("/")
-        claim = known or _read(key, await self._connection.get(RESOURCE_CLAIMS.path(namespace, name)))
+        claim = known or read_claim(key, await self._connection.get(RESOURCE_CLAIMS.path(namespace, name)))
         while (write := decide(claim)) is not None:
             path = RESOURCE_CLAIMS.path(namespace, name, write.subresource)
             sending = asyncio.ensure_future(self._connection.patch(path, write.body, STRATEGIC_MERGE_PATCH))
-            sending.add_done_callback(_ignore_error)
+            sending.add_done_callback(ignore_error)
             self._in_doubt[claim.metadata.uid] = sending
             # A request that is cancelled may still have its effect, after a release that has not seen it.
-            claim = _read(key, await asyncio.shield(sending))
+            claim = read_claim(key, await asyncio.shield(sending))
         return claim
 
     async def _wait_seen(self, key: str, claim: ResourceClaim) -> None:
@@ -104,13 +104,14 @@ class ClaimWriter:
         self._in_doubt.pop(uid, None)
 
 
-def _ignore_error(sent: asyncio.Future[bytes]) -> None:
+def ignore_error(sent: asyncio.Future[bytes]) -> None:
     """Retrieve the error of a request for which no coroutine waits any more."""
     if not sent.cancelled():
         sent.exception()
 
 
-def _read(key: str, data: bytes) -> ResourceClaim:
+def read_claim(key: str, data: bytes) -> ResourceClaim:
+    """Return the claim of an answer."""
     found = parse_object(data, ResourceClaim)
     if isinstance(found, Rejected):
         raise PreBindError(f"{named(key)} cannot be read: {found.problems[0]}")

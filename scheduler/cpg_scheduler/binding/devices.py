@@ -3,6 +3,8 @@
 All claims of a batch are written before its first bind, and a bind waits until the watch shows them: when it confirms
 the bind, the ledger no longer assumes the devices, so the claims have to show them by then.
 
+The claim for extended resources of a pod is created first, and named in the status of the pod last.
+
 A batch that fails releases what is reserved for its unbound pods alone. A replica that is killed releases nothing: the
 next leader finds claims that are allocated to pods without a node, and completes them.
 """
@@ -17,7 +19,7 @@ from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import GroupKey, key_of
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_client.flavours import NATIVE
-from cpg_engine.decisions import DeviceAllocation
+from cpg_engine.decisions import DeviceAllocation, ExtendedAllocation
 from cpg_scheduler.binding.batch import BindBatch
 from cpg_scheduler.binding.claim_writer import ClaimWriter
 from cpg_scheduler.binding.claim_writes import (
@@ -32,6 +34,7 @@ from cpg_scheduler.binding.claim_writes import (
     is_reserved,
     named,
 )
+from cpg_scheduler.binding.extended_claims import ExtendedClaims, key_for
 from cpg_scheduler.binding.prebind import PreBindError, first_of, watch_pods
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.observability.device_metrics import ERROR, FAILED, READY, TIMEOUT, DeviceMetrics
@@ -54,13 +57,37 @@ class _ClaimOrder(Struct, frozen=True):
         return all(is_reserved(claim, user.pod) for user in self.users)
 
 
+class _ExtendedOrder(Struct, frozen=True):
+    """The claim to make for the extended resources of a pod."""
+
+    pod: Pod
+    allocation: ExtendedAllocation
+
+    @property
+    def key(self) -> str:
+        """Return the key of the claim."""
+        return key_for(self.pod, self.allocation)
+
+
+_Order = _ClaimOrder | _ExtendedOrder
+
+
 class DeviceBinder:
     """Allocates the devices that were chosen for claims."""
 
     name = "devices"
 
-    def __init__(self, writer: ClaimWriter, cache: ClusterCache, metrics: DeviceMetrics, *, timeout: float) -> None:
+    def __init__(
+        self,
+        writer: ClaimWriter,
+        extended: ExtendedClaims,
+        cache: ClusterCache,
+        metrics: DeviceMetrics,
+        *,
+        timeout: float,
+    ) -> None:
         """Wait for the devices of a batch at most ``timeout`` seconds."""
+        self._extended = extended
         self._metrics = metrics
         self._writer = writer
         self._cache = cache
@@ -69,11 +96,14 @@ class DeviceBinder:
 
     def unready(self, batch: BindBatch) -> list[str]:
         """Return the claims of a batch that are not ready for all of its pods, by kind and name."""
-        return [named(order.allocation.claim) for order in self._orders(batch) if not self._is_ready(order)]
+        found = [order.allocation.claim for order in self._orders(batch) if not self._is_ready(order)]
+        found += [order.key for order in _extended_orders(batch) if not self._is_published(order)]
+        return [named(key) for key in found]
 
     async def prebind(self, batch: BindBatch) -> str:
         """Return as soon as all claims of a batch are ready, or the problem that prevents it."""
-        orders = [order for order in self._orders(batch) if not self._is_ready(order)]
+        orders: list[_Order] = [one for one in self._orders(batch) if not self._is_ready(one)]
+        orders += [order for order in _extended_orders(batch) if not self._is_published(order)]
         if not orders:
             return ""
         clock = asyncio.get_running_loop().time
@@ -83,7 +113,7 @@ class DeviceBinder:
         self._metrics.ended(result, claims=len(orders), devices=chosen, seconds=clock() - began)
         return problem
 
-    async def _make_all_ready(self, batch: BindBatch, orders: Sequence[_ClaimOrder]) -> tuple[str, str]:
+    async def _make_all_ready(self, batch: BindBatch, orders: Sequence[_Order]) -> tuple[str, str]:
         """Return how it ended to make claims ready, and the problem."""
         result, problem = READY, ""
         try:
@@ -102,6 +132,9 @@ class DeviceBinder:
     async def release(self, batch: BindBatch, uids: Collection[str]) -> None:
         """Release the claims that are reserved for these pods of a batch."""
         await self._writer.release([self._release(order, uids) for order in self._orders(batch)])
+        extended = [order for order in _extended_orders(batch) if order.pod.metadata.uid in uids]
+        if extended:
+            await asyncio.gather(*(self._extended.delete(order.pod, order.allocation) for order in extended))
 
     async def deallocate(self, claims: Sequence[DeviceAllocation], pods: Collection[str]) -> None:
         """Deallocate claims whose devices keep a unit from its place, if no pods but these use them."""
@@ -132,8 +165,13 @@ class DeviceBinder:
         found = self._cache.stores[NATIVE].forest.groups.get(GroupKey(PodGroup.kind, pod.metadata.namespace, name))
         return found if isinstance(found, PodGroup) else None
 
-    async def _make_ready(self, order: _ClaimOrder) -> None:
+    async def _make_ready(self, order: _Order) -> None:
         """Write a claim, and wait until its drivers have its devices ready."""
+        if isinstance(order, _ExtendedOrder):
+            made = await self._extended.create(order.pod, order.allocation)
+            await self._make_ready(_ClaimOrder(made, [ClaimUser(order.pod, consumer_of(order.pod))]))
+            await self._extended.publish(order.pod, order.allocation)
+            return
         allocation, now = order.allocation, self._writer.now()
         await self._writer.write(
             allocation.claim, allocation.uid, lambda claim: allocation_write(claim, allocation, order.users, now)
@@ -161,6 +199,12 @@ class DeviceBinder:
             return False
         return order.is_reserved(claim) and device_states(claim) == ALL_READY
 
+    def _is_published(self, order: _ExtendedOrder) -> bool:
+        """Return whether the status of a pod names its claim, which is the last write."""
+        pod = self._cache.pods.get(order.pod.metadata.uid)
+        made = pod.status.extended_resource_claim_status if pod is not None else None
+        return made is not None and made.resource_claim_name == order.key.split("/")[1] and order.key in self._claims
+
     def _orders(self, batch: BindBatch) -> list[_ClaimOrder]:
         """Return what a batch allocates to each claim, with its users."""
         allocations: dict[str, DeviceAllocation] = {}
@@ -174,3 +218,13 @@ class DeviceBinder:
                     consumer = consumer_of(pod, one.claim, self._native_group(pod))
                     users.setdefault(one.claim, []).append(ClaimUser(pod, consumer))
         return [_ClaimOrder(one, users[key]) for key, one in sorted(allocations.items())]
+
+
+def _extended_orders(batch: BindBatch) -> list[_ExtendedOrder]:
+    """Return the claims to make for pods of a batch."""
+    return [
+        _ExtendedOrder(batch.pods[uid], one)
+        for uid, allocated in batch.allocations.items()
+        for one in allocated
+        if isinstance(one, ExtendedAllocation)
+    ]

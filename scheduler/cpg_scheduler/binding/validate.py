@@ -16,7 +16,7 @@ import numpy as np
 from cpg_engine.cluster.axes import Rows
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.pod_classes import PodClass
-from cpg_engine.decisions import DeviceAllocation
+from cpg_engine.decisions import DeviceAllocation, ExtendedAllocation
 from cpg_engine.filters.registry import catalog_checks, statically_feasible
 from cpg_engine.snapshot import Snapshot
 from cpg_scheduler.cache.cluster import ClusterCache
@@ -66,8 +66,10 @@ def validate_binds(cache: ClusterCache, nodes: Mapping[str, str], known: KnownVi
 
 def _device_claims(cache: ClusterCache, uids: Container[str]) -> list[str]:
     """Return the claims for devices of assumed pods."""
-    found = (one for bind in cache.assumed.values() if bind.uid in uids for one in bind.allocations)
-    return sorted({one.claim for one in found if isinstance(one, DeviceAllocation)})
+    made = cache.devices.catalog.extended_claims
+    found = [one for bind in cache.assumed.values() if bind.uid in uids for one in bind.allocations]
+    named = {one.claim for one in found if isinstance(one, DeviceAllocation)}
+    return sorted(named | {made.get(one.owner, one.claim) for one in found if isinstance(one, ExtendedAllocation)})
 
 
 @contextmanager

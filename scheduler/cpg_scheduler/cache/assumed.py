@@ -16,7 +16,7 @@ known.
 from collections.abc import Iterable, Iterator
 
 from cpg_engine.cluster.allocator import Allocators
-from cpg_engine.decisions import Allocation, Bind, DeviceAllocation
+from cpg_engine.decisions import Allocation, Bind, DeviceAllocation, ExtendedAllocation
 from cpg_scheduler.cache.events import EventCollector
 from cpg_scheduler.cache.versions import SeenVersions
 
@@ -66,7 +66,7 @@ class AssumedPods:
             return
         unused = list(self._leave(bind))
         self._allocators.forget(unused)
-        if not is_bound and any(isinstance(found, DeviceAllocation) for found in unused):
+        if not is_bound and any(isinstance(found, DeviceAllocation | ExtendedAllocation) for found in unused):
             self._events.change_devices()
         self._versions.notify(uid)
 

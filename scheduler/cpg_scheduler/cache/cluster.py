@@ -217,7 +217,7 @@ class ClusterCache:
 
     def _change_units_of(self, users: Iterable[str]) -> None:
         """Note that the units of these pods, by UID, have changed, where they are pending."""
-        pods = (self.pods[uid] for uid in users)
+        pods = (self.pods[uid] for uid in users if uid in self.pods)
         self.events.change_units(self.unit_of(pod) for pod in pods if self.is_pending(pod))
 
     # The effects of a change of a pod.

@@ -20,7 +20,7 @@ from cpg_api.core.devices import (
 from cpg_api.core.pod import Pod
 from cpg_client.stores import Added, Change, Deleted, Modified, Synced
 from cpg_engine.cluster.device_needs import claim_keys
-from cpg_engine.devices.catalog import DeviceCatalog
+from cpg_engine.devices.catalog import DeviceCatalog, extended_owner
 from cpg_scheduler.cache.events import EventCollector
 from cpg_scheduler.cache.versions import SeenVersions
 
@@ -82,7 +82,7 @@ class DeviceCache:
         if _allocation(before) is not None and _allocation(before) != _allocation(after):
             self._events.change_devices()
         if _relevant(before) != _relevant(after):
-            self._change_users(self._users.get(key, ()))
+            self._change_users(self._users.get(key, set()) | _extended_owners(before))
 
     def on_slice(self, change: Change[ResourceSlice]) -> None:
         """Take a change of a slice."""
@@ -98,6 +98,11 @@ class DeviceCache:
         """Take a change of a taint rule."""
         if self._update(change, self.catalog.put_taint_rule, self.catalog.remove_taint_rule):
             self._events.change_devices()
+
+    def back_resources(self, *, backs: bool) -> None:
+        """Set whether devices stand for extended resources."""
+        self.catalog.back_resources(backs=backs)
+        self._events.change_device_class()
 
     def replace_pod(self, old: Pod | None, new: Pod | None) -> None:
         """Note the claims that a pod uses, in place of those that it used before."""
@@ -119,6 +124,12 @@ class DeviceCache:
             case Deleted():
                 remove(change.key)
         return self.catalog.version != version
+
+
+def _extended_owners(claim: ResourceClaim | None) -> set[str]:
+    """Return the pod, by UID, for whose extended resources a claim was made."""
+    owner = extended_owner(claim) if claim is not None else None
+    return set() if owner is None else {owner.split("/")[1]}
 
 
 def _decisive(claim: ResourceClaim) -> ResourceClaim:

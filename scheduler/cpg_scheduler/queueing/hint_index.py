@@ -200,14 +200,15 @@ class HintIndex:
 
     def _put_class(self, key: Hashable, pod_class: PodClass) -> tuple[TableKey, int]:
         """Add a class of pods of a hint; return where."""
-        extended = _extended(pod_class)
+        requests = _limited(pod_class)
+        extended = frozenset(requests.keys() - set(BASE))
         table = self._tables.get(extended)
         if table is None:
             rarest = min(sorted(extended), key=lambda name: len(self._by_resource.get(name, ())), default=ANY_NODE)
             table = self._tables[extended] = _HintTable(rarest)
             self._by_resource.setdefault(rarest, {})[extended] = table
         selection, tolerations = self._selections.add(pod_class), self._tolerations.add(pod_class.tolerations)
-        return extended, table.put(key, pod_class.requests, selection, tolerations)
+        return extended, table.put(key, requests, selection, tolerations)
 
     def _remove_table(self, table_key: TableKey, table: _HintTable) -> None:
         del self._tables[table_key]
@@ -253,6 +254,7 @@ def _has_room(snapshot: Snapshot, pod_class: PodClass, rows: Rows) -> bool:
     return bool(len(rows)) and bool(statically_feasible(pod_class, snapshot.ledger.cluster, rows).any())
 
 
-def _extended(pod_class: PodClass) -> frozenset[str]:
-    """Return the extended resources that a class requests; it may be thousands, so not every table has all of them."""
-    return frozenset(pod_class.requests.keys() - set(BASE))
+def _limited(pod_class: PodClass) -> dict[str, int]:
+    """Return what a class requests of every node, without the resources that it may be given as devices instead."""
+    backed = {need.resource for need in pod_class.devices.extended} if pod_class.devices is not None else set()
+    return {name: amount for name, amount in pod_class.requests.items() if name not in backed}

@@ -26,6 +26,7 @@ from cpg_scheduler.binding.batch import (
 from cpg_scheduler.binding.binder import Binder
 from cpg_scheduler.binding.claim_writer import ClaimWriter
 from cpg_scheduler.binding.devices import DeviceBinder
+from cpg_scheduler.binding.extended_claims import ExtendedClaims
 from cpg_scheduler.binding.volumes import VolumeBinder
 from cpg_scheduler.inbox import EventInbox
 from cpg_scheduler.testing.claim_server import ClaimServer
@@ -47,6 +48,7 @@ class BinderFixture:
         connection, cache = cast("Connection", self.api), self.stage.cache
         log = structlog.wrap_logger(self.stage.log, processors=[])
         self.claims = ClaimWriter(connection, cache, log=log)
+        self.extended = ExtendedClaims(connection, cache, log=log)
         self.binder = Binder(
             connection,
             cache,
@@ -55,7 +57,7 @@ class BinderFixture:
             gate=self.gate,
             prebinds=[
                 VolumeBinder(connection, cache, timeout=5),
-                DeviceBinder(self.claims, cache, self.stage.metrics.devices, timeout=5),
+                DeviceBinder(self.claims, self.extended, cache, self.stage.metrics.devices, timeout=5),
             ],
             metrics=self.stage.metrics,
             log=log,

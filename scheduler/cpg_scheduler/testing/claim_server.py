@@ -7,8 +7,9 @@ from typing import Any, cast
 import msgspec
 
 from cpg_api.core.devices import ResourceClaim
+from cpg_client.connection import MERGE_PATCH
 from cpg_client.errors import ApiError
-from cpg_client.resources import RESOURCE_CLAIMS
+from cpg_client.resources import PODS, RESOURCE_CLAIMS
 from cpg_client.timing import Timing
 from cpg_scheduler.testing.fake_connection import FakeConnection, SentRequest
 from cpg_scheduler.testing.stage import Stage
@@ -30,6 +31,8 @@ class ClaimServer(FakeConnection):
         self.slow: dict[str, asyncio.Event] = {}
         """The paths of slow writes, with what they wait for."""
         self.lost: list[Exception] = []
+        self.keeps_status = True
+        """Whether the status of a pod keeps the claim for its extended resources."""
         self._version = 10
 
     def claim(self, name: str) -> ResourceClaim:
@@ -57,6 +60,10 @@ class ClaimServer(FakeConnection):
         answer = await super().patch(path, body, content_type, params=params)
         if path in self.slow:
             await self.slow[path].wait()
+        if path.startswith(PODS.path("default")) and path.endswith("/status") and self.keeps_status:
+            found = cast("Plain", self.objects[path.removesuffix("/status")])
+            found["status"] = {**found.get("status", {}), **cast("Plain", body)["status"]}
+            return msgspec.json.encode(found)
         if not path.startswith(RESOURCE_CLAIMS.path("default")):
             return answer
         place, patch = path.removesuffix("/status"), cast("Plain", body)
@@ -65,11 +72,40 @@ class ClaimServer(FakeConnection):
         found = copy.deepcopy(cast("Plain", self.objects[place]))
         if found["metadata"]["resourceVersion"] != patch["metadata"]["resourceVersion"]:
             raise ApiError(409, "Conflict", path)
-        _merge(found, patch)
+        if content_type == MERGE_PATCH:
+            found["metadata"]["finalizers"] = patch["metadata"]["finalizers"] or []
+        else:
+            _merge(found, patch)
         self._store(place, found)
         if self.lost:
             raise self.lost.pop(0)
         return msgspec.json.encode(found)
+
+    async def post(self, path: str, body: object, params: object = None) -> bytes:
+        """Create a claim, unless there is one of the name."""
+        answer = await super().post(path, body, params)
+        if path != RESOURCE_CLAIMS.path("default"):
+            return answer
+        if path in self.slow:
+            await self.slow[path].wait()
+        name = cast("Plain", body)["metadata"]["name"]
+        if _path(name) in self.objects:
+            raise ApiError(409, "AlreadyExists", path)
+        self.put(name, **copy.deepcopy(cast("Plain", body)))
+        if self.lost:
+            raise self.lost.pop(0)
+        return msgspec.json.encode(self.objects[_path(name)])
+
+    async def delete(self, path: str, body: object = None, params: object = None) -> bytes:
+        """Delete a claim, which has no finalizer by then."""
+        answer = await super().delete(path, body, params)
+        found = self.objects.get(path)
+        if found is None:
+            raise ApiError(404, "NotFound", path)
+        if cast("Plain", found)["metadata"].get("finalizers"):
+            raise ApiError(422, "Invalid", "a claim with a finalizer stays")
+        self.delete_claim(path.rpartition("/")[2])
+        return answer
 
     def changes(self) -> list[SentRequest]:
         """Return the writes to claims."""

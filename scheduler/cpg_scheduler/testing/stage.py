@@ -24,7 +24,7 @@ from cpg_api.scheduling.workload import Workload
 from cpg_client.errors import ApiError
 from cpg_client.stall_guard import StallGuard
 from cpg_client.stores import Added, Change, Deleted, Modified
-from cpg_engine.decisions import DeviceAllocation
+from cpg_engine.decisions import DeviceAllocation, ExtendedAllocation
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.snapshot import new_snapshot
 from cpg_scheduler.binding.batch import (
@@ -37,6 +37,7 @@ from cpg_scheduler.binding.batch import (
     BindSucceeded,
 )
 from cpg_scheduler.binding.claim_writes import carried_out
+from cpg_scheduler.binding.extended_claims import carried_out_for
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.cache.devices import DeviceObject
 from cpg_scheduler.cache.storage import Stored
@@ -168,6 +169,9 @@ class Stage:
                 for one in batch.allocations.get(uid, ()):
                     if isinstance(one, DeviceAllocation):
                         self.put(carried_out(self.cache.devices.claims[one.claim], one, pod))
+                    elif isinstance(one, ExtendedAllocation):
+                        pod, claim = carried_out_for(pod, one)
+                        self.put(claim)
                 self.put(replace(pod, spec=replace(pod.spec, node_name=node)))
             self.end_batch(batch, BindFailed(batch, BindFailure(failed, DENIED)) if failed else BindSucceeded(batch))
 

@@ -24,7 +24,7 @@ class TokenAllocation(Struct, frozen=True):
 class TokenAllocator:
     """Reserves one token for every pod, and two tokens are the most that there are."""
 
-    kind: Any = TokenAllocation
+    kinds: Any = (TokenAllocation,)
 
     def __init__(self) -> None:
         """Start with all tokens free."""

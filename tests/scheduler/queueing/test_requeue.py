@@ -103,7 +103,7 @@ FREED = DeviceAllocation("default/x", "uid-x", AllocationResult())
         (lambda stage: stage.put(claim("new", AllocationResult())), 0),
         (lambda stage: stage.put(DeviceTaintRule(metadata=ObjectMeta(name="r"))), 2),
         (lambda stage: stage.put(OTHER), 3),
-        (lambda stage: stage.put(node("n2")), 0),
+        (lambda stage: stage.put(node("n2")), 2),
         (lambda stage: stage.cache.forget("uid-default-assumed"), 2),
         (lambda stage: stage.delete(stage.pod("assumed")), 2),
         (lambda stage: stage.put(pod("assumed", node_name="n1")), 0),
