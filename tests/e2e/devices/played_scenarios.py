@@ -126,6 +126,7 @@ class PlayedScenarios:
             problem(run, number, Comparison([found[PEER]], [found[OURS]]), at=0)
             for run in playing
             for found in (by_scenario[run.scenario_name],)
+            if run.name == OURS and not run.is_missing
         )
 
     async def _outcomes(self, playing: Sequence[Run]) -> dict[str, Outcome]:
