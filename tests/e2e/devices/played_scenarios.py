@@ -121,13 +121,10 @@ class PlayedScenarios:
             await asyncio.sleep(SECONDS_BETWEEN_POLLS)
 
     def _is_expected(self, playing: Sequence[Run], number: int, outcomes: dict[str, Outcome]) -> bool:
-        by_scenario: dict[str, dict[str, Outcome]] = defaultdict(dict)
-        for run in playing:
-            by_scenario[run.scenario_name][run.name] = outcomes[run.here]
+        peers = {run.scenario_name: outcomes[run.here] for run in playing if run.name == PEER}
         return not any(
-            problem(run, number, Comparison([found[PEER]], [found[OURS]]), at=0)
+            problem(run, number, peers[run.scenario_name], outcomes[run.here])
             for run in playing
-            for found in (by_scenario[run.scenario_name],)
             if run.name == OURS and not run.is_missing
         )
 
@@ -143,10 +140,8 @@ class PlayedScenarios:
         return found
 
 
-def problem(run: Run, number: int, comparison: Comparison, *, at: int | None = None) -> str:
+def problem(run: Run, number: int, peer: Outcome, ours: Outcome) -> str:
     """Return what is wrong after a step: pods without a node, or a difference that the table does not have."""
-    place = number if at is None else at
-    peer, ours = comparison.peer[place], comparison.ours[place]
     expected, differs = sorted(run.scenario.steps[number].bound), run.scenario.differs
     if bound_of(peer) != expected:
         return f"kube-scheduler binds {bound_of(peer)}, not {expected}: {peer}"

@@ -62,9 +62,8 @@ def test_the_outcome_is_that_of_kube_scheduler(
     run, comparison = comparisons[name]
     if run.is_missing:
         request.applymarker(pytest.mark.xfail(reason=run.scenario.missing, strict=True))
-    problems = [problem(run, number, comparison) for number in range(len(run.scenario.steps))]
-    if any(problems):
-        pytest.fail("\n".join(f"step {number}: {each}" for number, each in enumerate(problems) if each))
+    for number, (peer, ours) in enumerate(zip(comparison.peer, comparison.ours, strict=True)):
+        assert not (found := problem(run, number, peer, ours)), f"step {number}: {found}"
 
 
 @pytest.mark.parametrize("name", NAMES["1.34"])
