@@ -19,7 +19,7 @@ from cpg_client.resources import NAMESPACES, PODS, RESOURCE_CLAIMS, STATUS
 ADMIN_ACCESS = {"resource.kubernetes.io/admin-access": "true"}
 """The label of namespaces in which claims may ask for admin access."""
 DELETE_PROTECTION = "resource.kubernetes.io/delete-protection"
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 QUIET_SECONDS = 1.5
 """For this time nothing may change after the outcome is the expected one."""
 SECONDS_BETWEEN_POLLS = 0.2
