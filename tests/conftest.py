@@ -33,6 +33,7 @@ LONGEST = (
     "tests/e2e/test_lab.py",
     "tests/e2e/test_owner_status.py",
     "tests/e2e/test_workload_kinds.py",
+    "tests/e2e/devices/test_gangs.py",
     "tests/e2e/chart/test_admission_policies.py",
     "tests/e2e/operator/crashes/test_kills.py",
     "tests/e2e/operator/crashes/test_memory.py",

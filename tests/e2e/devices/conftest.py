@@ -69,7 +69,7 @@ async def idle_bed(
     """Return a testbed with its own namespace and without a scheduler."""
     kinds = {"install": flavour == "crd"}
     release = install(group_cluster, {"api": flavour, "crds": kinds, "operator": {"enabled": False}})
-    name = request.node.name.partition("[")[0].replace("_", "-")[:50].strip("-")
+    name = "".join(letter if letter.isalnum() else "-" for letter in request.node.name)[-60:].strip("-")
     async with Connection.from_kubeconfig(group_cluster.kubeconfig) as connection:
         await connection.post(NAMESPACES.path(), {"metadata": {"name": name}})
         made = DeviceTestbed(group_cluster, connection, namespace=name, release=release, folder=tmp_path)

@@ -47,13 +47,13 @@ class DeviceTestbed(Testbed):
         name: str,
         group: str = "",
         *,
-        template: str = TEMPLATE,
+        template: str = "",
         claims: Iterable[str] = (),
         cpu: str = "100m",
         **spec: object,
     ) -> CreateRequest:
-        """Return a small pod with claims by name, or with one from a template."""
-        claimed = devices.pod_claims(*claims) if claims else devices.pod_claims(template=template)
+        """Return a small pod with claims by name and one from a template, by default for one device."""
+        claimed = devices.pod_claims(*claims, template=template or ("" if claims else TEMPLATE))
         return self.pod(name, group=group, cpu=cpu, terminationGracePeriodSeconds=0, **claimed, **spec)
 
     def gang(self, name: str, size: int, *, parent: str = "", key: str = "", **worker: Any) -> list[CreateRequest]:

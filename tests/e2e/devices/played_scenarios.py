@@ -19,7 +19,7 @@ from cpg_client.resources import NAMESPACES, PODS, RESOURCE_CLAIMS, STATUS
 ADMIN_ACCESS = {"resource.kubernetes.io/admin-access": "true"}
 """The label of namespaces in which claims may ask for admin access."""
 DELETE_PROTECTION = "resource.kubernetes.io/delete-protection"
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 QUIET_SECONDS = 1.5
 """For this time nothing may change after the outcome is the expected one."""
 SECONDS_BETWEEN_POLLS = 0.2
@@ -69,6 +69,8 @@ class PlayedScenarios:
 
     async def _perform(self, playing: Sequence[Run], number: int) -> None:
         for run in playing:
+            for name in run.scenario.steps[number].finish:
+                await self._connection.patch(PODS.path(run.here, name, STATUS), {"status": {"phase": "Succeeded"}})
             for path in run.deleted(number):
                 await self._connection.delete(path)
         await self._create(_request(one) for run in playing for one in run.objects(number))
@@ -119,13 +121,11 @@ class PlayedScenarios:
             await asyncio.sleep(SECONDS_BETWEEN_POLLS)
 
     def _is_expected(self, playing: Sequence[Run], number: int, outcomes: dict[str, Outcome]) -> bool:
-        by_scenario: dict[str, dict[str, Outcome]] = defaultdict(dict)
-        for run in playing:
-            by_scenario[run.scenario_name][run.name] = outcomes[run.here]
+        peers = {run.scenario_name: outcomes[run.here] for run in playing if run.name == PEER}
         return not any(
-            problem(run, number, Comparison([found[PEER]], [found[OURS]]), at=0)
+            problem(run, number, peers[run.scenario_name], outcomes[run.here])
             for run in playing
-            for found in (by_scenario[run.scenario_name],)
+            if run.name == OURS and not run.is_missing
         )
 
     async def _outcomes(self, playing: Sequence[Run]) -> dict[str, Outcome]:
@@ -140,10 +140,8 @@ class PlayedScenarios:
         return found
 
 
-def problem(run: Run, number: int, comparison: Comparison, *, at: int | None = None) -> str:
+def problem(run: Run, number: int, peer: Outcome, ours: Outcome) -> str:
     """Return what is wrong after a step: pods without a node, or a difference that the table does not have."""
-    place = number if at is None else at
-    peer, ours = comparison.peer[place], comparison.ours[place]
     expected, differs = sorted(run.scenario.steps[number].bound), run.scenario.differs
     if bound_of(peer) != expected:
         return f"kube-scheduler binds {bound_of(peer)}, not {expected}: {peer}"

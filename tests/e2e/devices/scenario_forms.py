@@ -14,7 +14,16 @@ from typing import Any
 import msgspec
 import yaml
 
-from cpg_client.resources import DEVICE_CLASSES, DEVICE_TAINT_RULES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from cpg_api.scheduling.names import SCHEDULER_NAME
+from cpg_client.resources import (
+    DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
 from cpg_lab import devices
 from cpg_lab.devices import CLAIM_TEMPLATES
 from cpg_lab.nodes import DEFAULT_CAPACITY
@@ -24,7 +33,16 @@ LABEL = "scenario"
 """The label of the nodes of a scenario, which all its pods and network-attached devices select."""
 KINDS = {
     one.plural: one
-    for one in (NODES, RESOURCE_SLICES, DEVICE_CLASSES, DEVICE_TAINT_RULES, CLAIM_TEMPLATES, RESOURCE_CLAIMS, PODS)
+    for one in (
+        NODES,
+        PODS,
+        PRIORITY_CLASSES,
+        RESOURCE_SLICES,
+        DEVICE_CLASSES,
+        DEVICE_TAINT_RULES,
+        CLAIM_TEMPLATES,
+        RESOURCE_CLAIMS,
+    )
 }
 Plain = dict[str, Any]
 
@@ -49,20 +67,24 @@ class PodForm(Form, frozen=True):
     selector: dict[str, str] = {}
     node: str = ""
     """The node of a pod that runs."""
+    priority: str = ""
+    """A priority class of the scenario."""
 
 
 class Step(Form, frozen=True):
-    """What happens at once: objects are deleted, then others are created; ``bound`` are the pods with nodes after it.
+    """What happens at once: pods finish, objects are deleted, others are created; then ``bound`` pods have nodes.
 
     ``allocations`` are written for claims, and ``conditions`` of the allocated devices of a claim, as a driver does.
     """
 
     bound: list[str]
+    finish: list[str] = []
     delete: list[str] = []
     nodes: dict[str, NodeForm | None] = {}
     slices: list[Plain] = []
     classes: dict[str, Plain | None] = {}
     taint_rules: dict[str, Plain] = {}
+    priorities: dict[str, int] = {}
     templates: dict[str, Plain | None] = {}
     claims: dict[str, Plain | None] = {}
     allocations: dict[str, Plain] = {}
@@ -87,6 +109,8 @@ class Scenario(Form, frozen=True):
     equivalent: dict[str, str] = {}
     """Nodes that may be chosen in place of another."""
     differs: Difference | None = None
+    missing: str = ""
+    """What our scheduler cannot do yet; the test fails as soon as it can."""
 
     def has_step(self, number: int) -> bool:
         """Return whether something happens in this step."""
@@ -118,6 +142,11 @@ class Run:
         return f"{self.name}-{self.scenario_name}"
 
     @property
+    def is_missing(self) -> bool:
+        """Return whether our scheduler takes part, which cannot do this yet."""
+        return bool(self.scenario.missing) and self.scheduler == SCHEDULER_NAME
+
+    @property
     def driver(self) -> str:
         """The driver of all devices."""
         return f"{self.here}.example.com"
@@ -135,6 +164,7 @@ class Run:
                 *(self._node(name, form or NodeForm()) for name, form in step.nodes.items()),
                 *(self._slice(index, number, form) for index, form in enumerate(step.slices)),
                 *(self._class(name, form or {}) for name, form in {**default, **step.classes}.items()),
+                *(self._priority(name, value) for name, value in step.priorities.items()),
                 *(self._rule(name, form) for name, form in step.taint_rules.items()),
                 *(self._claim(devices.claim_template, name, form or {}) for name, form in step.templates.items()),
                 *(self._claim(devices.claim, name, form or {}) for name, form in step.claims.items()),
@@ -200,6 +230,10 @@ class Run:
     def _class(self, name: str, form: Plain) -> Plain:
         return devices.device_class(self.qualified(name), **{"select": ['device.driver == "$driver"'], **form})
 
+    def _priority(self, name: str, value: int) -> Plain:
+        kind = {"apiVersion": PRIORITY_CLASSES.api_version, "kind": PRIORITY_CLASSES.kind}
+        return {**kind, "metadata": {"name": self.qualified(name)}, "value": value}
+
     def _rule(self, name: str, form: Plain) -> Plain:
         given = dict(form)
         taint = given.pop("taint")
@@ -232,6 +266,7 @@ class Run:
             "terminationGracePeriodSeconds": 0,
             **devices.pod_claims(*form.claims, template=form.template),
             **({"nodeName": self.qualified(form.node)} if form.node else {}),
+            **({"priorityClassName": self.qualified(form.priority)} if form.priority else {}),
         }
         return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "$here"}, "spec": spec}
 

@@ -33,11 +33,11 @@ async def test_a_tree_goes_where_all_its_devices_are(bed: "DeviceTestbed") -> No
     leaves = [bed.gang(f"tree-{number}", 4, parent="tree", key=RACK, cpu="1") for number in range(2)]
     await bed.create(
         bed.composite("tree", 2, key="topology.cpg.dev/block"),
-        *(one for leaf in leaves for one in leaf[:1]),
+        *(leaf[0] for leaf in leaves),
         *(one for leaf in leaves for one in leaf[1:]),
     )
     await bed.wait_until_bound(8)
-    assert await bed.violations() == []
+    await bed.wait_until_complete()
     assert await bed.pods_per_node() == {"node-2-1-1": 2, "node-2-1-2": 2, "node-2-2-1": 1, "node-2-2-2": 3}
     assert await bed.device_problems() == []
 
@@ -126,6 +126,39 @@ async def test_a_gang_shares_a_device_of_a_node(bed: "DeviceTestbed") -> None:
     await bed.create(devices.create_request(shared), *bed.gang("gang", 4, claims=["shared"], cpu="1"))
     await bed.wait_until_bound(4)
     assert await bed.pods_per_node() == {"b-1": 4}
+    assert await bed.device_problems() == []
+
+
+async def test_pods_share_a_claim_and_have_one_each(bed: "DeviceTestbed") -> None:
+    """On the node whose devices suffice for both; a member that is deleted and created again joins the others there."""
+    await bed.offer("3 nodes, cpu=4", node_1=4, node_2=5, node_3=3)
+    await bed.create(devices.create_request(devices.claim("shared", namespace=bed.namespace)))
+    await bed.create(*bed.gang("gang", 4, claims=["shared"], template="gpu"))
+    await bed.wait_until_bound(4)
+    assert await bed.pods_per_node() == {"node-2": 4}
+    assert len(set(await bed.devices_of())) == 5
+    before = await bed.devices_of("shared")
+    await bed.delete(PODS, "gang-1")
+    await bed.wait_for_devices("", 4)
+    await bed.create(bed.worker("gang-1", "gang", claims=["shared"], template="gpu"))
+    await bed.wait_until_bound(4)
+    assert await bed.pods_per_node() == {"node-2": 4}
+    assert await bed.devices_of("shared") == before
+    assert await bed.device_problems() == []
+
+
+async def test_a_tree_shares_a_claim(bed: "DeviceTestbed") -> None:
+    """The device is for the nodes of one block, so both gangs of the tree, in a rack each, have to be there."""
+    await bed.offer("2 blocks x 2 racks x 2 nodes, cpu=2")
+    fabric = devices.resource_slice("fabric", devices.gpus(1), selector={"topology.cpg.dev/block": "block-2"})
+    await bed.create(*map(devices.create_request, (fabric, devices.claim("shared", namespace=bed.namespace))))
+    leaves = [bed.gang(f"tree-{number}", 4, parent="tree", key=RACK, claims=["shared"], cpu="1") for number in range(2)]
+    await bed.create(
+        bed.composite("tree", 2), *(leaf[0] for leaf in leaves), *(one for leaf in leaves for one in leaf[1:])
+    )
+    await bed.wait_until_bound(8)
+    assert {name.rpartition("-")[0] for name in await bed.pods_per_node()} == {"node-2-1", "node-2-2"}
+    await bed.wait_until_complete()
     assert await bed.device_problems() == []
 
 
