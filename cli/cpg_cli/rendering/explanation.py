@@ -81,6 +81,8 @@ def _facts(answer: ExplainAnswer) -> Iterator[tuple[str, str]]:
         yield "BLOCKED AT", f"{attempt.next_step.kind} {attempt.next_step.name}"
     if answer.state in {"Waiting", "Nominated"}:
         yield "WHY", why_text(answer)
+        if attempt is not None and attempt.devices is not None:
+            yield "DEVICES", attempt.devices.text
     if answer.preemption is not None:
         yield "PREEMPTION", answer.preemption.text
 
