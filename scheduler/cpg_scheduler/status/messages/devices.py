@@ -40,7 +40,7 @@ def _elsewhere(found: ClaimElsewhere, where: str) -> str:
 
 
 def _supply(found: DeviceSupply, where: str) -> str:
-    where += f", by {counted(found.counted, 'node')} that were counted," if found.counted else ""
+    where += f", of {counted(found.counted, 'node')} that were counted" if found.counted else ""
     if not found.total:
         problem = f": {_quoted(found.problem)}" if found.problem else ""
         return f"there are no devices of class {found.device_class}{where}{problem}"
