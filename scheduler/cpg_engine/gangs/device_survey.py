@@ -1,10 +1,11 @@
 """What nodes lack of devices: counted for explanations, after a search has found no place."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
+from msgspec.structs import replace
 
 from cpg_engine.cluster.axes import Rows
 from cpg_engine.cluster.device_fit import DeviceRoom
@@ -15,29 +16,75 @@ from cpg_engine.cluster.pod_classes import PodClass
 from cpg_engine.devices.census import Availability, DeviceCensus, take_census
 from cpg_engine.devices.pools import PoolTarget
 from cpg_engine.filters.dynamic_resources import NOT_HERE, REASON
+from cpg_engine.gangs.needs import Needs
 from cpg_engine.snapshot import Snapshot
-from cpg_engine.verdicts import ClaimElsewhere, DeviceFinding, DeviceSupply, FilterReason
+from cpg_engine.verdicts import (
+    CandidateDomain,
+    ClaimElsewhere,
+    DeviceFinding,
+    DeviceSupply,
+    Domain,
+    FilterReason,
+    GroupReport,
+)
 
 T = TypeVar("T")
+Reasons = tuple[FilterReason, ...]
 
 MAX_NODES = 1_000
 """Nodes whose devices are counted, about a tenth of a millisecond each; of more nodes it is every so many."""
 
 
 class DeviceSurvey:
-    """The counts of one attempt; equal requests on the same nodes are counted once."""
+    """What the reports of one attempt say about devices; equal requests on the same nodes are counted once."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, needs: Needs) -> None:
         """Count nothing yet."""
         self._snapshot = snapshot
         self._ledger = snapshot.ledger
         self._allocator = snapshot.ledger.device_allocator
+        self._needs = needs
+        self._claims_devices = any(found.devices is not None for found in needs.classes.values())
+        self._rejected: dict[tuple[int, Reasons], tuple[PodClass, Rows]] = {}
         self._known: dict[tuple[PodDevices, bytes, int], DeviceFinding | None] = {}
 
-    def find(self, pod_class: PodClass, rows: Rows, reasons: Iterable[FilterReason], pods: int) -> DeviceFinding | None:
+    def note(self, index: int, reasons: Reasons, pod_class: PodClass, rows: Rows) -> None:
+        """Note for which pods of a leaf, on which nodes, the reasons in its report are."""
+        if pod_class.devices is not None:
+            self._rejected[index, reasons] = pod_class, rows
+
+    def added(self, index: int, report: GroupReport, domains: Mapping[tuple[int, Domain], Rows]) -> GroupReport:
+        """Return a report with what is missing of devices in the closest domain, or else on the nodes of a leaf.
+
+        ``domains`` are the nodes of the domains. What the unit itself has reserved in an attempt is free again.
+        """
+        if not self._claims_devices:
+            return report
+        if report.candidates:
+            closest, *others = report.candidates
+            found = self._in_domain(index, closest, domains[index, closest.domain])
+            return replace(report, candidates=(replace(closest, devices=found), *others))
+        rejected = self._rejected.get((index, report.reasons))
+        if rejected is None:
+            return report
+        pod_class, rows = rejected
+        pods = self._needs.least[index][pod_class.index]
+        return replace(report, devices=self._find(pod_class, rows, report.reasons, pods))
+
+    def _in_domain(self, index: int, domain: CandidateDomain, rows: Rows) -> DeviceFinding | None:
+        """Return what a domain lacks for the first class of pods to which devices are missing."""
+        reasons = domain.reasons
+        for place, pods in self._needs.least[index].items():
+            found = self._find(self._needs.classes[place], rows, reasons, pods)
+            if found is not None:
+                return found
+            reasons = ()
+        return None
+
+    def _find(self, pod_class: PodClass, rows: Rows, reasons: Reasons, pods: int) -> DeviceFinding | None:
         """Return what nodes lack that are to take so many pods and are rejected for these reasons; None for nothing.
 
-        Nodes that pods cannot use for another reason do not count.
+        Nodes that the pods cannot use for another reason do not count.
         """
         devices = pod_class.devices
         if devices is None or self._allocator.problem(devices):

@@ -80,15 +80,12 @@ class Diagnosis:
         self._order = order
         self._candidates = candidates if detail else 1
         self._detail = detail
-        self._claims_devices = any(found.devices is not None for found in needs.classes.values())
         self._reports: dict[int, GroupReport] = {}
         self._attempts: dict[int, AttemptReport] = {}
         self._waiting_reports: dict[int, GroupReport] = {}
         self._candidate_rows: dict[tuple[int, Domain], Rows] = {}
         """The nodes of the domains that are reported, by position of the group."""
-        self._rejected: dict[tuple[int, tuple[FilterReason, ...]], tuple[PodClass, Rows]] = {}
-        """The pods that found no place in a leaf, and the nodes, by position of the leaf and the reasons."""
-        self._device_survey = DeviceSurvey(snapshot)
+        self._devices = DeviceSurvey(snapshot, needs) if detail else None
 
     # What the search records.
 
@@ -129,7 +126,8 @@ class Diagnosis:
             unresolvable=unresolvable + len(node.invalid),
         )
         reasons = filter_reasons(self._snapshot, placed.unplaced[0].pod_class, scope.rows) if self._detail else ()
-        self._rejected[index, reasons] = (placed.unplaced[0].pod_class, scope.rows)
+        if self._devices is not None:
+            self._devices.note(index, reasons, placed.unplaced[0].pod_class, scope.rows)
         report = GroupReport(node.key, counts, nodes=len(scope.rows), reasons=reasons)
         self.keep_best(index, AttemptReport(report, scope))
 
@@ -176,7 +174,9 @@ class Diagnosis:
         found: list[GroupReport] = []
         failed, lacking = _Ancestor(), _Ancestor()
         for index, (node, lack) in enumerate(zip(self._unit.nodes, self._lacks(), strict=True)):
-            report = self._with_devices(index, self._with_reasons(index, self._report(index)))
+            report = self._with_reasons(index, self._report(index))
+            if self._devices is not None:
+                report = self._devices.added(index, report, self._candidate_rows)
             ancestor = lacking.key_above(index) or failed.key_above(index)
             if node.invalid or ancestor or lack:
                 report = replace(report, invalid=node.invalid, failed_ancestor=ancestor, lack=lack)
@@ -321,29 +321,6 @@ class Diagnosis:
             return report
         closest, *others = report.candidates
         return replace(report, candidates=(closest, *(self._explained(index, found) for found in others)))
-
-    def _with_devices(self, index: int, report: GroupReport) -> GroupReport:
-        """Return a report with what is missing of devices in the closest domain, or else on the nodes of a leaf."""
-        if not self._detail or not self._claims_devices:
-            return report
-        if report.candidates:
-            closest, *others = report.candidates
-            return replace(report, candidates=(self._with_devices_of_domain(index, closest), *others))
-        pod_class, rows = self._rejected.get((index, report.reasons), (None, None))
-        if pod_class is None or rows is None:
-            return report
-        pods = self._needs.least[index][pod_class.index]
-        return replace(report, devices=self._device_survey.find(pod_class, rows, report.reasons, pods))
-
-    def _with_devices_of_domain(self, index: int, found: CandidateDomain) -> CandidateDomain:
-        """Return a domain with what it lacks for the first class of pods to which devices are missing."""
-        rows, reasons = self._candidate_rows[index, found.domain], found.reasons
-        for place, pods in self._needs.least[index].items():
-            devices = self._device_survey.find(self._needs.classes[place], rows, reasons, pods)
-            if devices is not None:
-                return replace(found, devices=devices)
-            reasons = ()
-        return found
 
     def _explained(self, index: int, found: CandidateDomain) -> CandidateDomain:
         first = self._needs.classes[next(iter(self._needs.most[index]))]
