@@ -120,13 +120,13 @@ class DeviceSurvey:
         if room is None:
             return None
         step = -(-len(rows) // MAX_NODES)
-        counts = _Counts(room, self._ledger, rows[::step])
+        counts = _DeviceCounts(room, self._ledger, rows[::step])
         chosen = min(counts.best_alternatives(), key=counts.closeness)
         names = self._allocator.request_names(devices)
         return counts.supply(chosen, names[chosen], pods, counted=len(rows[::step]) if step > 1 else 0)
 
 
-class _Counts:
+class _DeviceCounts:
     """The devices of some nodes, for each alternative of a room's shape."""
 
     def __init__(self, room: DeviceRoom, ledger: Ledger, rows: Rows) -> None:

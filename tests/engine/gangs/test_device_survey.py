@@ -184,6 +184,14 @@ def test_a_claim_with_devices_elsewhere_is_named_with_its_nodes() -> None:
     assert lost.devices == ClaimElsewhere("default/lost")
 
 
+def test_a_shared_claim_that_has_just_been_allocated_is_known_in_the_first_attempt() -> None:
+    """Although nothing has read the claims of the catalog before."""
+    snapshot = cluster(na=1, nb=1)
+    offer(snapshot.ledger.devices, allocated(device_claim("shared"), "na", "gpu-0"))
+    pods = [claiming(name, "shared", cpu=1, group="pg", node_selector={"zone": "b"}) for name in "pq"]
+    assert missing(snapshot, *pods) == ClaimElsewhere("default/shared", "na", 1)
+
+
 def test_a_claim_in_reach_of_some_nodes_is_no_reason() -> None:
     """The node that has its devices lacks CPU. A second claim is in reach of none."""
     snapshot = cluster(na=1, nb=1)
