@@ -8,8 +8,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from cpg_engine.cluster.axes import Rows
-from cpg_engine.cluster.device_fit import DeviceRoom
 from cpg_engine.cluster.device_needs import PodDevices
+from cpg_engine.cluster.device_room import DeviceRoom
 from cpg_engine.cluster.device_selectors import selects
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.pod_classes import PodClass

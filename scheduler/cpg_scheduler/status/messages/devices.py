@@ -72,7 +72,7 @@ def _need(found: DeviceSupply) -> str:
         return f"; request {found.request} takes all devices of a node"
     if found.most < found.needed:
         return f"; a pod needs {found.needed} on one node, which has at most {found.most}"
-    if found.free < found.pods * found.needed:
+    if not found.counted and found.free < found.pods * found.needed:
         return f"; {counted(found.pods, 'pod')} need {found.pods * found.needed}"
     return f"; those of a pod have to {found.constraint}" if found.constraint else ""
 

@@ -76,7 +76,7 @@ def domain(devices: DeviceFinding | None) -> GroupReport:
             supply(free=7, most=4, taken=1, needed=0),
             f"7 of 8 {FREE} (1 allocated); request gpu takes all devices of a node",
         ),
-        (supply(free=7, most=4, counted=1000), f"7 of 7 {FREE}, of 1000 nodes that were counted"),
+        (supply(free=7, most=4, pods=9, counted=1000), f"7 of 7 {FREE}, of 1000 nodes that were counted"),
         (ClaimElsewhere("ml/x", "a", 1), "resourceclaim ml/x is allocated on node a, outside rack-1"),
         (
             ClaimElsewhere("ml/x", "a", 4),
