@@ -38,7 +38,7 @@ ATTEMPTS = f"""
 ## The last attempt
 
 `status.attempt` of a group says what the last attempt at its tree has found: the `finding`, the group that blocks it
-(`blockedAt`), why (`reasons`, or the closest `domains`), what `preemption` came to, and the `nextStep`. The
+(`blockedAt`), why (`reasons`, or the closest `domains`), which `devices` are missing, what `preemption` came to, and the `nextStep`. The
 [API](api.md) has the fields, and `kubectl get -o wide` the column `Blocked`. The scheduler writes it in the request of
 the condition, with the same cause and at most {MAX_ATTEMPT_BYTES} bytes. Groups of the native API have no such field.
 

@@ -140,7 +140,7 @@ def _of_search(
         nodes=blocking.nodes if has_nodes else None,
         reasons=_reasons(blocking.reasons[: amounts.reasons]) if has_nodes else None,
         domains=_domains(path, amounts),
-        devices=missing_devices(path),
+        devices=missing_devices(path) if amounts.reasons else None,
         preemption=_preemption(outlook) if outlook is not None else None,
         next_step=suggested_step(step_for(explanation.finding, path)),
     )

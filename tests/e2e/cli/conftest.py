@@ -45,7 +45,7 @@ DEVICES = (DEVICE_CLASSES, RESOURCE_SLICES, CLAIM_TEMPLATES, RESOURCE_CLAIMS)
 CREATED = (PRIORITY_CLASSES, NODES, *DEVICES, CPG_COMPOSITE_POD_GROUPS, CPG_POD_GROUPS, POD_DISRUPTION_BUDGETS, PODS)
 """The order of creation: groups before pods, so that no attempt is made in between."""
 RESOURCES = {one.kind: one for one in CREATED}
-CONTROLLERS = ("clusterrole-aggregation-controller", "resourceclaim-controller")
+CONTROLLERS = ("clusterrole-aggregation-controller", "job-controller", "resourceclaim-controller")
 VIEWER = "viewer"
 TIMEOUT_SECONDS = 20.0
 SECONDS_WITHOUT_CHANGE = 5.0
@@ -190,7 +190,7 @@ def manifest_of(found: Node | Pod | ResourceSlice | Group) -> Plain:
 
 @pytest.fixture(scope="module")
 def cluster(install: "Installer", tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Run an API server with the chart and its scheduler; controllers complete ``view``, and make claims."""
+    """Run an API server with the chart and its scheduler; controllers complete ``view``, and make pods and claims."""
     spec = ClusterSpec(components=("controller-manager",), controllers=CONTROLLERS)
     folder: Path = tmp_path_factory.mktemp("scheduler")
     with Cluster(spec) as running:
