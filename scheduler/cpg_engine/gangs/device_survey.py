@@ -32,7 +32,7 @@ T = TypeVar("T")
 Reasons = tuple[FilterReason, ...]
 
 MAX_NODES = 1_000
-"""Nodes whose devices are counted, about a tenth of a millisecond each; of more nodes it is every so many."""
+"""Nodes whose devices are counted, which takes some 25 milliseconds; of more nodes it is every so many."""
 
 
 class DeviceSurvey:
@@ -121,7 +121,9 @@ class DeviceSurvey:
             return None
         step = -(-len(rows) // MAX_NODES)
         counts = _DeviceCounts(room, self._ledger, rows[::step])
-        chosen = min(counts.best_alternatives(), key=counts.closeness)
+        chosen = min(counts.best_alternatives(), key=counts.closeness, default=None)
+        if chosen is None:
+            return None
         names = self._allocator.request_names(devices)
         return counts.supply(chosen, names[chosen], pods, counted=len(rows[::step]) if step > 1 else 0)
 

@@ -21,6 +21,7 @@ from cpg_engine.testing.claim_builders import allocated, claiming, offer, worker
 from cpg_engine.testing.device_builders import (
     GPU_DRIVER,
     alternative,
+    claim_spec,
     device,
     device_claim,
     device_class,
@@ -200,6 +201,15 @@ def test_a_claim_in_reach_of_some_nodes_is_no_reason() -> None:
     offer(catalog, allocated(device_claim("near"), "na", "gpu-0"), allocated(device_claim("lost"), "gone", "gpu-0"))
     assert missing(snapshot, claiming("p", "near", cpu=2, group="pg")) is None
     assert missing(snapshot, claiming("q", "near", "lost", cpu=1, group="pg")) == ClaimElsewhere("default/lost")
+
+
+def test_a_claim_without_requests_lacks_nothing() -> None:
+    """Another claim of the pod has its devices where the pod cannot go, beside a node that lacks CPU."""
+    snapshot = cluster(na=1, nb=1)
+    snapshot.ledger.put_node(node("na", cpu=1, labels={"zone": "a"}))
+    catalog = snapshot.ledger.devices
+    offer(catalog, allocated(device_claim("held"), "na", "gpu-0"), device_claim("empty", claim_spec()))
+    assert missing(snapshot, claiming("p", "held", "empty", cpu=2, group="pg")) is None
 
 
 def test_claims_that_can_never_be_satisfied_need_no_count() -> None:

@@ -42,7 +42,7 @@ def _elsewhere(found: ClaimElsewhere, where: str) -> str:
 def _supply(found: DeviceSupply, where: str) -> str:
     where += f", of {counted(found.counted, 'node')} that were counted" if found.counted else ""
     if not found.total:
-        problem = f": {_quoted(found.problem)}" if found.problem else ""
+        problem = f" ({_quoted(found.problem)})" if found.problem else ""
         return f"there are no devices of class {found.device_class}{where}{problem}"
     details = ", ".join(_details(found))
     text = f"{found.free} of {counted(found.total, 'device')} of class {found.device_class} are free{where}"

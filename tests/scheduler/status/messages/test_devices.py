@@ -62,7 +62,7 @@ def domain(devices: DeviceFinding | None) -> GroupReport:
         ),
         (supply(unmatched=1, taken=1), f"0 of 2 {FREE} (1 allocated, 1 does not match request gpu)"),
         (supply(), f"there are no {CLASS} in rack-1"),
-        (supply(problem="pool d/n0 is incomplete"), f"there are no {CLASS} in rack-1: pool d/n0 is incomplete"),
+        (supply(problem="pool d/n0 is incomplete"), f"there are no {CLASS} in rack-1 (pool d/n0 is incomplete)"),
         (
             supply(failing=2, problem="no such key: model"),
             f"0 of 2 {FREE} (2 cannot be matched with request gpu: no such key: model)",
