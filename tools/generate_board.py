@@ -84,6 +84,13 @@ BOARD: dict[str, tuple[Panel, ...]] = {
             {"{{result}}": rate("scheduler_placement_evaluations_total", "result")},
             "Domains in which a group with a required topology was tried.",
         ),
+        Panel("Claims for devices", "ops", {"{{result}}": rate("cpg_scheduler_device_claims_total", "result")}),
+        Panel(
+            "Until the devices of a batch are ready",
+            "s",
+            quantiles("cpg_scheduler_device_prebind_duration_seconds"),
+            "Its claims are written, and binding conditions of its devices are waited for.",
+        ),
     ),
     "Preemption": (
         Panel(

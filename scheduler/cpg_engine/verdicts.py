@@ -1,6 +1,7 @@
 """The result for a tree as data; the scheduler makes the sentences from it."""
 
 from enum import StrEnum
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -90,10 +91,56 @@ class FilterReason(Struct, frozen=True):
     nodes: int
 
 
+class DeviceSupply(Struct, frozen=True, tag=True):
+    """What some nodes have of the devices of a class that a request asks for, each device counted once.
+
+    So many ``pods`` need ``needed`` devices like that each, 0 for all of a node; ``most`` are free on one node. Devices
+    that are not free are counted by the first reason: ``unmatched`` by ``selector``, ``failing`` by ``problem``, which
+    is what is wrong with a pool where no selector fails. ``constraint`` is what the devices of a pod satisfy together.
+    """
+
+    request: str
+    device_class: str
+    pods: int
+    needed: int
+    most: int = 0
+    free: int = 0
+    taken: int = 0
+    used_up: int = 0
+    tainted: int = 0
+    too_small: int = 0
+    unmatched: int = 0
+    failing: int = 0
+    selector: str = ""
+    problem: str = ""
+    constraint: str = ""
+    counted: int = 0
+    """How many of the nodes were looked at, if not all."""
+
+    @property
+    def total(self) -> int:
+        """The devices of the class."""
+        taken = self.taken + self.used_up
+        return self.free + taken + self.tainted + self.too_small + self.unmatched + self.failing
+
+
+class ClaimElsewhere(Struct, frozen=True, tag=True):
+    """A claim with devices that none of some nodes can use: the first node that can, and how many can."""
+
+    claim: str
+    node: str = ""
+    nodes: int = 0
+
+
+DeviceFinding: TypeAlias = DeviceSupply | ClaimElsewhere
+"""Why claims of pods cannot be satisfied on some nodes."""
+
+
 class CandidateDomain(Struct, frozen=True):
     """A domain that was considered: for how many of the pods below the group it has room.
 
-    ``shortage`` is for how many more it would have to have room, at least, to hold the group's minimum.
+    ``shortage`` is for how many more it would have to have room, at least, to hold the group's minimum. ``devices`` is
+    known for the closest domain, where devices are what it lacks.
     """
 
     domain: Domain
@@ -102,6 +149,7 @@ class CandidateDomain(Struct, frozen=True):
     wanted: int
     shortage: int = 0
     reasons: tuple[FilterReason, ...] = ()
+    devices: DeviceFinding | None = None
 
 
 class InvalidPod(Struct, frozen=True):
@@ -117,8 +165,9 @@ class GroupReport(Struct, frozen=True):
     ``domain`` is where the group was placed, in an unplaced tree only during that attempt. ``candidates`` are the
     closest of the ``domains`` that were considered, the very closest first. ``blockers`` are the children that kept
     the group below its minimum. ``reasons`` are, at a leaf, why the ``nodes`` were rejected for the first pod without
-    one. ``failed_ancestor`` is the highest group above it that has no place, so that placements below it were rolled
-    back; if no node could help a group above it, it is that one. ``lack`` is what the group lacks in that case.
+    one, and ``devices`` what they lack of devices. ``failed_ancestor`` is the highest group above it that has no place,
+    so that placements below it were rolled back; if no node could help a group above it, it is that one. ``lack`` is
+    what the group lacks in that case.
     """
 
     key: GroupKey
@@ -132,6 +181,7 @@ class GroupReport(Struct, frozen=True):
     failed_ancestor: GroupKey | None = None
     domains: int = 0
     lack: Lack | None = None
+    devices: DeviceFinding | None = None
 
     @property
     def status(self) -> Status:

@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
+from cpg_api.core.devices import ResourceClaim, ResourceClaimTemplate
 from cpg_api.core.pod import Pod
 from cpg_api.core.priorityclass import PriorityClass
 from cpg_api.parsing import Rejected, convert_object
@@ -14,6 +16,7 @@ from cpg_api.scheduling.names import GROUP
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.workload import Workload
 from cpg_cli.analysis.changes import pod_with
+from cpg_cli.analysis.simulated_devices import with_claims
 from cpg_cli.cluster.kinds import RESOURCES
 from cpg_cli.cluster.objects import ClusterObjects
 from cpg_client.flavours import CRD
@@ -40,7 +43,12 @@ def objects_of(situation: str, namespace: str = "default") -> ClusterObjects:
     """Return the objects as they are once an API server has them: with UIDs, times and priorities."""
     found = ClusterObjects()
     found.groups = {CRD: {kind: [] for kind in GROUP_KINDS.values()}}
+    templates: dict[str, ResourceClaimTemplate] = {}
     for number, plain in enumerate(_admitted(manifests(situation), namespace)):
+        if plain["kind"] == ResourceClaimTemplate.__name__:
+            template = msgspec.convert(plain, ResourceClaimTemplate)
+            templates[template.metadata.key] = template
+            continue
         plain["metadata"]["creationTimestamp"] = f"2026-11-20T05:00:{number:02}Z"
         is_group = plain["apiVersion"].startswith(GROUP)
         kind = GROUP_KINDS[plain["kind"]] if is_group else PLAIN_KINDS[plain["kind"]]
@@ -52,6 +60,9 @@ def objects_of(situation: str, namespace: str = "default") -> ClusterObjects:
         pod_with(pod, priority=classes[pod.spec.priority_class_name].value if pod.spec.priority_class_name else 0)
         for pod in found.by_kind[Pod]
     ]
+    made = [with_claims(pod, templates) for pod in found.by_kind[Pod]]
+    found.by_kind[Pod] = [pod for pod, _ in made]
+    found.by_kind[ResourceClaim] += [claim for _, claims in made for claim in claims]
     return found
 
 

@@ -38,9 +38,10 @@ ATTEMPTS = f"""
 ## The last attempt
 
 `status.attempt` of a group says what the last attempt at its tree has found: the `finding`, the group that blocks it
-(`blockedAt`), why (`reasons`, or the closest `domains`), what `preemption` came to, and the `nextStep`. The
-[API](api.md) has the fields, and `kubectl get -o wide` the column `Blocked`. The scheduler writes it in the request of
-the condition, with the same cause and at most {MAX_ATTEMPT_BYTES} bytes. Groups of the native API have no such field.
+(`blockedAt`), why (`reasons`, or the closest `domains`), which `devices` are missing, what `preemption` came to, and
+the `nextStep`. The [API](api.md) has the fields, and `kubectl get -o wide` the column `Blocked`. The scheduler writes
+it in the request of the condition, with the same cause and at most {MAX_ATTEMPT_BYTES} bytes. Groups of the native
+API have no such field.
 
 While nothing but its numbers changes, it is written again after one minute, then after 2, 4, 8 and every 16, so
 `number` and `time` lag behind. A group that shares the result of an equivalent tree has those of the time when that was

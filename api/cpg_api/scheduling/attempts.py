@@ -99,6 +99,21 @@ class ConsideredDomains(ApiStruct, frozen=True):
     ] = None
 
 
+class MissingDevices(ApiStruct, frozen=True):
+    """What is missing of devices, in the closest domain or on all nodes that were considered."""
+
+    device_class: Annotated[
+        str,
+        describe("The class of the request that comes least close to being satisfied.", max_length=MAX_SUBDOMAIN),
+    ] = ""
+    free: Annotated[int | None, describe_count("How many devices of the class are free for the request.")] = None
+    total: Annotated[int | None, describe_count("How many devices of the class there are.")] = None
+    text: Annotated[
+        str,
+        describe("The same as a sentence, or where the devices of a claim are.", max_length=MAX_SENTENCE),
+    ] = ""
+
+
 class BlockingGroup(ApiStruct, frozen=True):
     """The group of the tree that an attempt failed at."""
 
@@ -179,6 +194,9 @@ class LastAttempt(ApiStruct, frozen=True):
     ] = None
     domains: Annotated[
         ConsideredDomains | None, describe("The domains that were considered, for it or for a group above it.")
+    ] = None
+    devices: Annotated[
+        MissingDevices | None, describe("What is missing of devices; absent if nothing is, or it is not known.")
     ] = None
     preemption: Annotated[
         AttemptPreemption | None, describe("What preemption came to; absent if it could have no part.")

@@ -98,7 +98,8 @@ class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
     resource_claims: Annotated[
         tuple[PodGroupResourceClaim, ...] | None,
         describe(
-            "The device claims that the pods share; kept, but not allocated by kube-cpg. At most 4.",
+            "The device claims that the pods share, as in the native API. Kubernetes makes them for native groups "
+            "alone: pods of this group share a claim by resourceClaimName in their own spec. At most 4.",
             max_items=4,
             map_keys=("name",),
             from_template=True,
@@ -136,7 +137,7 @@ class PodGroupStatus(ApiStruct, frozen=True):
     ] = None
     resource_claim_statuses: Annotated[
         tuple[PodGroupResourceClaimStatus, ...] | None,
-        describe("The claims made for spec.resourceClaims, by others.", max_items=4, map_keys=("name",)),
+        describe("The claims made for spec.resourceClaims, of native groups.", max_items=4, map_keys=("name",)),
     ] = None
     pods: Annotated[PodCounts | None, describe("kube-cpg extension: the pods of the group, counted.")] = None
     domain: Annotated[

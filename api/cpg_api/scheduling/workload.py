@@ -136,7 +136,8 @@ class PodGroupTemplate(ApiStruct, frozen=True, kw_only=True):
     resource_claims: Annotated[
         tuple[PodGroupResourceClaim, ...] | None,
         describe(
-            "The device claims that the pods share; kept, but not allocated by kube-cpg. At most 4.",
+            "The device claims that the pods share, as in the native API. Kubernetes makes them for native groups "
+            "alone: pods of this group share a claim by resourceClaimName in their own spec. At most 4.",
             max_items=4,
             map_keys=("name",),
             immutable=True,

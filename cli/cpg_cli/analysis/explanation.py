@@ -18,7 +18,7 @@ from cpg_engine.verdicts import Explanation, Finding, GroupReport
 from cpg_scheduler.cache.cluster import SINGLE_POD
 from cpg_scheduler.inadmissible import Inadmissible
 from cpg_scheduler.keys import UnitKey
-from cpg_scheduler.status.attempts import AttemptResult, last_attempt, search_result
+from cpg_scheduler.status.attempts import AttemptResult, last_attempt, missing_devices, search_result
 from cpg_scheduler.status.messages.attempts import failure_reasons, group_messages, is_placed
 from cpg_scheduler.status.messages.units import inadmissible_text
 from cpg_scheduler.status.messages.wording import counted
@@ -124,6 +124,7 @@ def _of_extra_pods(report: GroupReport, time: str | None, number: int | None) ->
         else None,
         nodes=report.nodes or None,
         reasons=tuple(NodeRejection(one.text, one.nodes) for one in report.reasons) or None,
+        devices=missing_devices((report,)),
     )
 
 

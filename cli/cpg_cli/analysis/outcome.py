@@ -12,6 +12,7 @@ from cpg_api.scheduling.templates import effective_tree
 from cpg_cli.analysis.simulated_scheduler import NO_STATUS, Evicted, ReportedStatus, SimulatedScheduler
 from cpg_engine.verdicts import Domain
 from cpg_scheduler.cache.cluster import SINGLE_POD
+from cpg_scheduler.cache.devices import device_claims_of
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.status.messages.preemption import eviction_message
 from cpg_scheduler.units import members_of
@@ -70,6 +71,16 @@ class VictimOutcome(Struct, frozen=True, kw_only=True, rename="camel"):
     reason: str
 
 
+class ClaimOutcome(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A claim of these pods that has devices."""
+
+    name: str
+    devices: tuple[str, ...]
+    """Each as driver/pool/device."""
+    consumers: tuple[str, ...]
+    """The names of the pods, or of the PodGroup, for which it is reserved."""
+
+
 class Outcome(Struct, frozen=True, kw_only=True, rename="camel"):
     """What has become of all that was asked about."""
 
@@ -80,6 +91,7 @@ class Outcome(Struct, frozen=True, kw_only=True, rename="camel"):
     trees: tuple[TreeOutcome, ...] = ()
     single_pods: tuple[PodOutcome, ...] = ()
     victims: tuple[VictimOutcome, ...] = ()
+    claims: tuple[ClaimOutcome, ...] = ()
     notes: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
 
@@ -91,7 +103,8 @@ def outcome_of(
     chosen = sorted(set(units))
     trees = tuple(_tree(scheduler, unit) for unit in chosen if unit.flavour != SINGLE_POD)
     found = (scheduler.cache.single_pod(unit.key) for unit in chosen if unit.flavour == SINGLE_POD)
-    pods = tuple(_pod(scheduler, pod) for pod in found if pod is not None)
+    single = [pod for pod in found if pod is not None]
+    pods = tuple(_pod(scheduler, pod) for pod in single)
     competing = len(scheduler.preemptors)
     race = [RACE.format(competing)] if competing > 1 else []
     return Outcome(
@@ -101,6 +114,7 @@ def outcome_of(
         trees=trees,
         single_pods=pods,
         victims=tuple(_victim(one) for one in scheduler.evicted),
+        claims=tuple(_claims(scheduler, chosen, single)),
         notes=(*race, *notes),
         ignored=tuple(ignored),
     )
@@ -210,6 +224,26 @@ def _domain(scheduler: SimulatedScheduler, group: Group, nodes: Iterable[str]) -
         if len(values) == 1 and (value := values.pop()) is not None:
             return Domain(one.key, value)
     return None
+
+
+def _claims(scheduler: SimulatedScheduler, units: Iterable[UnitKey], pods: Iterable[Pod]) -> Iterator[ClaimOutcome]:
+    """Yield the claims of trees and single pods that have devices, by name."""
+    cache = scheduler.cache
+    of_trees = (pod for unit in units if unit.flavour != SINGLE_POD for pod in _pods_of(scheduler, unit))
+    keys = {key for pod in (*of_trees, *pods) for key in device_claims_of(pod)}
+    for claim in (cache.devices.claims[key] for key in sorted(keys & cache.devices.claims.keys())):
+        if claim.status.allocation is not None:
+            results = claim.status.allocation.devices.results or ()
+            yield ClaimOutcome(
+                name=claim.metadata.key,
+                devices=tuple(f"{one.driver}/{one.pool}/{one.device}" for one in results),
+                consumers=tuple(user.name for user in claim.status.reserved_for or ()),
+            )
+
+
+def _pods_of(scheduler: SimulatedScheduler, unit: UnitKey) -> Iterator[Pod]:
+    for node in scheduler.cache.stores[unit.flavour].forest.tree_of(unit.key).nodes:
+        yield from _members(scheduler, unit, node)
 
 
 def _victim(found: Evicted) -> VictimOutcome:

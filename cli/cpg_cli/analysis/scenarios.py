@@ -15,6 +15,7 @@ from cpg_api.scheduling.forest import GroupKey
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.workload import CompositePodGroupTemplate, PodGroupTemplate, Workload
 from cpg_cli.analysis.changes import node_like
+from cpg_cli.analysis.device_changes import slices_by_node, slices_like, without_consumers
 from cpg_cli.cluster.documents import Document
 from cpg_cli.cluster.objects import GROUP_FIELDS
 from cpg_cli.cluster.overrides import with_overrides
@@ -28,17 +29,27 @@ ADD_NODES = "such as --add-nodes '2 x gpu=8,rack=r1'"
 def without_nodes(dump: Dump, names: Sequence[str]) -> Dump:
     """Return a cluster without some nodes.
 
-    Their pods of our scheduler wait, as if their controllers had made them anew. Pods of other schedulers are gone.
+    Their pods of our scheduler wait, as if their controllers had made them anew. Pods of other schedulers are gone. So
+    are the devices of these nodes, and what the pods had allocated is free.
     """
     _check_nodes(dump, names)
     gone = frozenset(names)
     pods = []
+    moved = set()
     for pod in dump.pods:
         if pod.spec.node_name not in gone:
             pods.append(pod)
-        elif pod.spec.scheduler_name == dump.scheduler_name and not pod.is_terminal:
+            continue
+        moved.add(pod.metadata.uid)
+        if pod.spec.scheduler_name == dump.scheduler_name and not pod.is_terminal:
             pods.append(_anew(pod))
-    return replace(dump, nodes=[node for node in dump.nodes if node.metadata.name not in gone], pods=pods)
+    return replace(
+        dump,
+        nodes=[node for node in dump.nodes if node.metadata.name not in gone],
+        slices=[one for one in dump.slices if one.spec.node_name not in gone],
+        device_claims=[without_consumers(claim, moved) for claim in dump.device_claims],
+        pods=pods,
+    )
 
 
 def cordoned(dump: Dump, names: Sequence[str]) -> Dump:
@@ -57,9 +68,11 @@ def without_taints(dump: Dump, keys: Sequence[str]) -> Dump:
 
 
 def with_added_nodes(dump: Dump, texts: Sequence[str]) -> Dump:
-    """Return a cluster with further nodes, each like one that exists but for what the text says."""
-    added = [node for number, text in enumerate(texts) for node in _added(dump, text, number)]
-    return replace(dump, nodes=[*dump.nodes, *added])
+    """Return a cluster with further nodes, each like one that exists but for what the text says, devices included."""
+    added = [one for number, text in enumerate(texts) for one in _added(dump, text, number)]
+    of_node = slices_by_node(dump.slices)
+    slices = [copy for model, node in added for copy in slices_like(of_node.get(model, ()), node.metadata.name)]
+    return replace(dump, nodes=[*dump.nodes, *(node for _, node in added)], slices=[*dump.slices, *slices])
 
 
 def with_priority(dump: Dump, flavour: str, groups: Sequence[GroupKey], pods: Sequence[str], priority: int) -> Dump:
@@ -121,7 +134,8 @@ def _key(group: PodGroup | CompositePodGroup) -> GroupKey:
 
 def _anew(pod: Pod) -> Pod:
     meta = replace(pod.metadata, deletion_timestamp=None)
-    return replace(pod, metadata=meta, spec=replace(pod.spec, node_name=""), status=PodStatus(phase="Pending"))
+    status = PodStatus(phase="Pending", resource_claim_statuses=pod.status.resource_claim_statuses)
+    return replace(pod, metadata=meta, spec=replace(pod.spec, node_name=""), status=status)
 
 
 def _prioritized(pod: Pod, priority: int) -> Pod:
@@ -172,8 +186,8 @@ def _check_nodes(dump: Dump, names: Sequence[str]) -> None:
             raise usage_error(f"there is no node {name}", "see `kubectl get nodes`")
 
 
-def _added(dump: Dump, text: str, number: int) -> Iterator[Node]:
-    """Yield the nodes of one text: like the existing node that has most of the labels and resources of the text."""
+def _added(dump: Dump, text: str, number: int) -> Iterator[tuple[str, Node]]:
+    """Yield the nodes of one text: like the existing node, named first, that has most of what the text says."""
     first, times, rest = text.partition(" x ")
     if not times:
         first, rest = "1", text
@@ -183,7 +197,8 @@ def _added(dump: Dump, text: str, number: int) -> Iterator[Node]:
     model = max(dump.nodes, key=lambda node: _likeness(node, resources, labels))
     for index in range(int(first)):
         node = node_like(model, f"added-{number + 1}-{index + 1}", labels)
-        yield replace(node, status=replace(node.status, allocatable={**(node.status.allocatable or {}), **resources}))
+        allocatable = {**(node.status.allocatable or {}), **resources}
+        yield model.metadata.name, replace(node, status=replace(node.status, allocatable=allocatable))
 
 
 def _likeness(node: Node, resources: Mapping[str, str], labels: Mapping[str, str]) -> tuple[int, int]:

@@ -4,11 +4,12 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
-from cpg_api.core.devices import ResourceClaim, ResourceClaimStatus, ResourceClaimTemplate
+from cpg_api.core.devices import ResourceClaim, ResourceClaimTemplate
 from cpg_api.core.pod import Pod, PodResourceClaimStatus
 from cpg_api.meta import ObjectMeta, OwnerReference
 from cpg_api.parsing import Rejected, convert_object
 from cpg_cli.analysis.changes import ObjectChange
+from cpg_cli.analysis.device_changes import without_consumers
 from cpg_cli.cluster.manifests import Manifest, uid_of
 from cpg_cli.failures import usage_error
 from cpg_scheduler.cache.devices import device_claims_of
@@ -46,14 +47,20 @@ def with_claims(pod: Pod, templates: Templates) -> tuple[Pod, list[ResourceClaim
     return replace(pod, status=replace(pod.status, resource_claim_statuses=tuple(statuses))), claims
 
 
+def missing_templates(pod: Pod, templates: Templates) -> Iterator[str]:
+    """Yield the templates that a pod names and that are not known."""
+    for entry in pod.spec.resource_claims or ():
+        name = entry.resource_claim_template_name
+        if name is not None and f"{pod.metadata.namespace}/{name}" not in templates:
+            yield name
+
+
 def released_claims(pod: Pod, claims: Mapping[str, ResourceClaim]) -> Iterator[ObjectChange]:
     """Yield what becomes of the claims of a pod that is gone: those made for it go, others may be deallocated."""
     for claim in (claims[key] for key in sorted(device_claims_of(pod)) if key in claims):
         if any(owner.uid == pod.metadata.uid for owner in claim.metadata.owner_references):
             yield ObjectChange(claim, None)
             continue
-        before = claim.status.reserved_for or ()
-        users = tuple(user for user in before if user.uid != pod.metadata.uid)
-        if len(users) < len(before):
-            status = replace(claim.status, reserved_for=users) if users else ResourceClaimStatus()
-            yield ObjectChange(claim, replace(claim, status=status))
+        after = without_consumers(claim, (pod.metadata.uid,))
+        if after is not claim:
+            yield ObjectChange(claim, after)

@@ -17,7 +17,7 @@ from cpg_api.scheduling.priority import PriorityClasses
 from cpg_api.scheduling.workload import Workload
 from cpg_cli.analysis.changes import ObjectChange
 from cpg_cli.analysis.controllers.objects import POD, Plain
-from cpg_cli.analysis.simulated_devices import TEMPLATE, templates_of, with_claims
+from cpg_cli.analysis.simulated_devices import TEMPLATE, missing_templates, templates_of, with_claims
 from cpg_cli.analysis.simulated_operator import OWNERS, SimulatedOperator
 from cpg_cli.analysis.simulated_scheduler import SimulatedScheduler
 from cpg_cli.analysis.simulated_storage import new_claim
@@ -171,6 +171,8 @@ class _Simulation:
             name, ours = admitted.spec.scheduler_name, self._base.scheduler_name
             self._notes[f"pods with schedulerName {name} are not simulated: kube-cpg schedules those of {ours}"] = None
         admitted, claims = with_claims(admitted, self._templates)
+        for name in missing_templates(admitted, self._templates):
+            self._notes[f"claims of ResourceClaimTemplate {name} are not made: it is not in the files"] = None
         self._pods.append(admitted)
         yield from (ObjectChange(None, claim) for claim in claims)
         yield ObjectChange(None, admitted)

@@ -17,7 +17,16 @@ def _convert(plain: Plain, _: ConversionOptions, note: Note) -> Plain | None:
     if version not in VERSIONS:
         note(f"left out: {version} has other fields; write it as {VERSIONS[0]} first")
         return None
+    if _has_claims(plain.get("spec")):
+        note("resourceClaims has no effect: let the pods share a ResourceClaim by resourceClaimName")
     return group_manifest(plain["kind"], plain, plain.get("spec") or {})
+
+
+def _has_claims(found: object) -> bool:
+    """Return whether a group, or a template at any level, has claims: they are made for native groups alone."""
+    if isinstance(found, list):
+        return any(map(_has_claims, found))
+    return isinstance(found, dict) and (bool(found.get("resourceClaims")) or any(map(_has_claims, found.values())))
 
 
 def _group_of(pod: Plain) -> str | None:

@@ -81,6 +81,8 @@ def _facts(answer: ExplainAnswer) -> Iterator[tuple[str, str]]:
         yield "BLOCKED AT", f"{attempt.next_step.kind} {attempt.next_step.name}"
     if answer.state in {"Waiting", "Nominated"}:
         yield "WHY", why_text(answer)
+        if attempt is not None and attempt.devices is not None:
+            yield "DEVICES", attempt.devices.text
     if answer.preemption is not None:
         yield "PREEMPTION", answer.preemption.text
 
@@ -133,7 +135,8 @@ def why_text(answer: ExplainAnswer) -> str:
     if attempt.finding == AttemptFinding.INADMISSIBLE or not (reasons or attempt.domains):
         return answer.message or attempt.finding
     if not reasons and attempt.domains is not None:
-        return f"none of {attempt.domains.considered} {level_name(attempt.domains.key)}s has enough nodes"
+        lacking = "devices" if attempt.devices is not None else "nodes"
+        return f"none of {attempt.domains.considered} {level_name(attempt.domains.key)}s has enough {lacking}"
     return DOUBTS.get(attempt.finding, "") + ", ".join(map(_reason_text, reasons[:MAX_REASONS]))
 
 

@@ -1,5 +1,6 @@
 """The outcome of a simulation as text."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from rich.console import Console
@@ -31,7 +32,7 @@ def print_outcome(console: Console, found: Outcome, *, all_nodes: bool = False) 
     if found.single_pods:
         console.print()
         console.print(_pod_table(found), width=WIDTH, soft_wrap=False)
-    facts = [*_victims(found), *(("NOTE", note) for note in found.notes)]
+    facts = [*_devices(found), *_victims(found), *(("NOTE", note) for note in found.notes)]
     if found.ignored:
         facts.append(("IGNORED", f"{', '.join(found.ignored)}: of a kind that creates no pods here"))
     if facts:
@@ -148,6 +149,14 @@ def _reasons(tree: TreeOutcome) -> Iterator[tuple[str, str]]:
             yield "WHY", f"{group.name}: {group.message}"
     if not tree.pods:
         yield "NOTE", f"{tree.root} has no pods in the files"
+
+
+def _devices(found: Outcome) -> Iterator[tuple[str, str]]:
+    """Yield how many devices of each driver the claims have."""
+    drivers = Counter(device.partition("/")[0] for claim in found.claims for device in claim.devices)
+    if drivers:
+        listed = " and ".join(f"{counted(number, 'device')} of {driver}" for driver, number in sorted(drivers.items()))
+        yield "CLAIMS", f"{counted(len(found.claims), 'claim')} with {listed}"
 
 
 def _victims(found: Outcome) -> Iterator[tuple[str, str]]:

@@ -29,6 +29,7 @@ from cpg_engine.decisions import DeviceAllocation, ExtendedAllocation
 from cpg_engine.devices.catalog import DeviceCatalog, owner_key
 from cpg_engine.devices.extended import extended_spec
 from cpg_engine.devices.results import allocation_results
+from cpg_engine.devices.shapes import request_names
 
 MAX_CACHED_SELECTORS = 10_000
 """Node selectors of allocations that are kept."""
@@ -98,12 +99,20 @@ class DeviceAllocator:
         """Return the rows where all claims that have devices can be used; None where there are no such claims."""
         self.refresh()
         found = None
+        for _, reach in self.claims_with_devices(devices):
+            found = reach if found is None else found & reach
+        return found
+
+    def claims_with_devices(self, devices: PodDevices) -> Iterator[tuple[str, Flags]]:
+        """Yield the claims that have devices, each with the rows where these can be used."""
         for need in devices.needs:
             result = None if need.claim is None else self.claims.result_of(need.claim)
-            if result is not None:
-                reach = self._reach(result)
-                found = reach if found is None else found & reach
-        return found
+            if need.claim is not None and result is not None:
+                yield need.claim, self._reach(result)
+
+    def request_names(self, devices: PodDevices) -> tuple[str, ...]:
+        """Return the names of the requests of claims without devices, by the alternatives of their room."""
+        return tuple(name for need in self._open(devices) for name in request_names(self.catalog.specs[need.spec]))
 
     def reaches(self, devices: PodDevices, rows: Rows) -> list[Rows]:
         """Return the sets of nodes that could use what pods would be given, each with the first node that gives it.

@@ -80,7 +80,7 @@ def compile_shape(claims: Sequence[ResourceClaimSpec], classes: Mapping[str, Dev
             alternatives += found
         least = sum(min(alternatives[index].count for index in request) for request in requests)
         if least > MAX_RESULTS:
-            raise DeviceRequestError(f"asks for {least} devices, but a claim can have at most {MAX_RESULTS}")
+            raise DeviceRequestError(f"a claim asks for {least} devices, but can have at most {MAX_RESULTS}")
         names = dict(zip(range(first, len(alternatives)), request_names(claim), strict=True))
         constraints = tuple(_compile_constraint(one, names) for one in claim.devices.constraints or ())
         shapes.append(ClaimShape(requests=tuple(requests), constraints=constraints))

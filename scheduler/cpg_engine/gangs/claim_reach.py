@@ -31,9 +31,11 @@ class ClaimReach:
                 for need in pod.pod_class.devices.needs if pod.pod_class.devices is not None else ():
                     if need.claim is not None:
                         users.setdefault(need.claim, []).append((index, pod.pod_class))
-        claims = snapshot.ledger.device_allocator.claims
+        allocator = snapshot.ledger.device_allocator
+        if users:
+            allocator.refresh()
         for claim, found in users.items():
-            if len(found) > 1 and claims.result_of(claim) is None:
+            if len(found) > 1 and allocator.claims.result_of(claim) is None:
                 self._class_at.setdefault(self._above(found[0][0], found[-1][0]), found[0][1])
 
     def scopes(self, index: int, scope: Scope) -> Iterator[Scope]:

@@ -21,6 +21,7 @@ from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.pod_classes import PodClass
 from cpg_engine.gangs.affinity_order import AffinityOrder
 from cpg_engine.gangs.bounds import DomainSurvey, closest_first, rejected_counts, shortage
+from cpg_engine.gangs.device_survey import DeviceSurvey
 from cpg_engine.gangs.domain_choice import DomainOffer
 from cpg_engine.gangs.needs import Needs
 from cpg_engine.gangs.placed_tree import GroupPlacement
@@ -84,6 +85,7 @@ class Diagnosis:
         self._waiting_reports: dict[int, GroupReport] = {}
         self._candidate_rows: dict[tuple[int, Domain], Rows] = {}
         """The nodes of the domains that are reported, by position of the group."""
+        self._devices = DeviceSurvey(snapshot, needs) if detail else None
 
     # What the search records.
 
@@ -124,6 +126,8 @@ class Diagnosis:
             unresolvable=unresolvable + len(node.invalid),
         )
         reasons = filter_reasons(self._snapshot, placed.unplaced[0].pod_class, scope.rows) if self._detail else ()
+        if self._devices is not None:
+            self._devices.note(index, reasons, placed.unplaced[0].pod_class, scope.rows)
         report = GroupReport(node.key, counts, nodes=len(scope.rows), reasons=reasons)
         self.keep_best(index, AttemptReport(report, scope))
 
@@ -171,6 +175,8 @@ class Diagnosis:
         failed, lacking = _Ancestor(), _Ancestor()
         for index, (node, lack) in enumerate(zip(self._unit.nodes, self._lacks(), strict=True)):
             report = self._with_reasons(index, self._report(index))
+            if self._devices is not None:
+                report = self._devices.added(index, report, self._candidate_rows)
             ancestor = lacking.key_above(index) or failed.key_above(index)
             if node.invalid or ancestor or lack:
                 report = replace(report, invalid=node.invalid, failed_ancestor=ancestor, lack=lack)

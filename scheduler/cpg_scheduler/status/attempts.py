@@ -24,14 +24,25 @@ from cpg_api.scheduling.attempts import (
     ClosestDomain,
     ConsideredDomains,
     LastAttempt,
+    MissingDevices,
     NodeRejection,
 )
 from cpg_api.scheduling.forest import GroupKey
 from cpg_engine.gangs.next_step import blocking_path, step_for
-from cpg_engine.verdicts import CandidateDomain, Explanation, FilterReason, Finding, GroupReport, Lack, Status
+from cpg_engine.verdicts import (
+    CandidateDomain,
+    DeviceSupply,
+    Explanation,
+    FilterReason,
+    Finding,
+    GroupReport,
+    Lack,
+    Status,
+)
 from cpg_scheduler.inadmissible import GroupKindsNotServed, GroupMissing, InvalidTree, PrioritiesDiffer
 from cpg_scheduler.outlook import PreemptionOutlook
 from cpg_scheduler.status.messages.attempts import is_placed, report_to_blame
+from cpg_scheduler.status.messages.devices import devices_of, devices_sentence
 from cpg_scheduler.status.messages.preemption import preemption_message
 from cpg_scheduler.status.messages.steps import AttemptProblem, step_after, suggested_step
 
@@ -129,9 +140,23 @@ def _of_search(
         nodes=blocking.nodes if has_nodes else None,
         reasons=_reasons(blocking.reasons[: amounts.reasons]) if has_nodes else None,
         domains=_domains(path, amounts),
+        devices=missing_devices(path) if amounts.reasons else None,
         preemption=_preemption(outlook) if outlook is not None else None,
         next_step=suggested_step(step_for(explanation.finding, path)),
     )
+
+
+def missing_devices(path: Sequence[GroupReport]) -> MissingDevices | None:
+    """Return what is missing of devices for the first group on a path of which it is known."""
+    for report in path:
+        match devices_of(report):
+            case DeviceSupply() as found:
+                return MissingDevices(found.device_class, found.free, found.total, devices_sentence(report))
+            case None:
+                continue
+            case _:
+                return MissingDevices(text=devices_sentence(report))
+    return None
 
 
 def _domains(path: Sequence[GroupReport], amounts: _Amounts) -> ConsideredDomains | None:

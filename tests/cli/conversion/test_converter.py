@@ -195,3 +195,17 @@ def test_labels_of_the_other_scheduler_that_stay_are_named() -> None:
         "cpg-scheduler",
         ["Pod p: volcano.sh/task-spec means nothing here"],
     )
+
+
+@pytest.mark.parametrize("depth", [0, 2])
+def test_claims_of_native_groups_are_noted(depth: int) -> None:
+    """Kubernetes makes none for ours, whether a group has them or a template at some level."""
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+    spec: Plain = {"resourceClaims": claims}
+    for _ in range(depth):
+        spec = {"podGroupTemplates": [spec]}
+    kind = "Workload" if depth else "PodGroup"
+    plain = {"apiVersion": "scheduling.k8s.io/v1alpha3", "kind": kind, "metadata": {"name": "g"}, "spec": spec}
+    (found,), (note,) = converted(plain)
+    assert (found["spec"], "resourceClaims has no effect" in note) == (spec, True)
+    assert converted({**plain, "spec": {}})[1] == []

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 from tests.cli.situations_reader import manifests
 
+from cpg_api.core.devices import ResourceSlice
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import Group
@@ -19,11 +20,14 @@ from cpg_cli.root import root
 from cpg_client.resources import (
     CPG_COMPOSITE_POD_GROUPS,
     CPG_POD_GROUPS,
+    DEVICE_CLASSES,
     NAMESPACES,
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
     PRIORITY_CLASSES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
     STATUS,
     Resource,
 )
@@ -36,9 +40,12 @@ if TYPE_CHECKING:
     from tests.e2e.conftest import Installer
 
 Plain = dict[str, Any]
-CREATED = (PRIORITY_CLASSES, NODES, CPG_COMPOSITE_POD_GROUPS, CPG_POD_GROUPS, POD_DISRUPTION_BUDGETS, PODS)
+CLAIM_TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate")
+DEVICES = (DEVICE_CLASSES, RESOURCE_SLICES, CLAIM_TEMPLATES, RESOURCE_CLAIMS)
+CREATED = (PRIORITY_CLASSES, NODES, *DEVICES, CPG_COMPOSITE_POD_GROUPS, CPG_POD_GROUPS, POD_DISRUPTION_BUDGETS, PODS)
 """The order of creation: groups before pods, so that no attempt is made in between."""
 RESOURCES = {one.kind: one for one in CREATED}
+CONTROLLERS = ("clusterrole-aggregation-controller", "job-controller", "resourceclaim-controller")
 VIEWER = "viewer"
 TIMEOUT_SECONDS = 20.0
 SECONDS_WITHOUT_CHANGE = 5.0
@@ -51,7 +58,8 @@ class Space:
         """Create the namespace, with a user that may view it and nothing else."""
         self.name = name
         self._cluster, self._client = cluster, client
-        self._nodes: set[str] = set()
+        self._shared: set[str] = set()
+        """The objects of this situation that are in no namespace, as paths."""
         client.create(NAMESPACES.path(), {"metadata": {"name": name}})
         binding = {
             "metadata": {"name": VIEWER},
@@ -67,19 +75,25 @@ class Space:
             for plain in objects:
                 if plain["kind"] == resource.kind:
                     self.create(plain)
+        if any(plain["kind"] == CLAIM_TEMPLATES.kind for plain in objects):
+            self.wait(self._has_claims, "claims that are made from templates")
+
+    def _has_claims(self) -> bool:
+        pods = self._client.get(PODS.path(self.name))["items"]
+        return all(pod["status"].get("resourceClaimStatuses") for pod in pods)
 
     def create(self, plain: Plain) -> None:
         """Create an object; priority classes are shared by all situations."""
         resource, name = RESOURCES[plain["kind"]], plain["metadata"]["name"]
         if resource is PRIORITY_CLASSES and self._client.find(resource.path(name=name)) is not None:
             return
-        if resource is NODES:
-            self._nodes.add(name)
+        if not resource.namespaced and resource is not PRIORITY_CLASSES:
+            self._shared.add(resource.path(name=name))
         if resource is PODS:
             plain.pop("status", None)
             plain["spec"].setdefault("terminationGracePeriodSeconds", 0)
         self._client.create(resource.path(self._namespace(resource)), plain)
-        if resource is POD_DISRUPTION_BUDGETS:
+        if resource in {POD_DISRUPTION_BUDGETS, RESOURCE_CLAIMS} and "status" in plain:
             self._client.merge(resource.path(self.name, name, STATUS), {"status": plain["status"]})
 
     def make(self, changes: Sequence[ObjectChange]) -> None:
@@ -87,7 +101,9 @@ class Space:
         gone = [change.before for change in changes if change.before is not None]
         for found in gone:
             self._delete(RESOURCES[kind_of(found)], found.metadata.name)
-        for level in {one.after.spec.priority for one in changes if not isinstance(one.after, Node)} - {None}:
+        for level in {one.after.spec.priority for one in changes if not isinstance(one.after, Node | ResourceSlice)} - {
+            None
+        }:
             self.create({"kind": "PriorityClass", "metadata": {"name": f"level-{level}"}, "value": level})
         for change in sorted(changes, key=lambda one: isinstance(one.after, Pod)):
             self.create(manifest_of(change.after))
@@ -97,11 +113,12 @@ class Space:
         for pod in self._client.get(PODS.path(self.name))["items"]:
             if pod["metadata"].get("finalizers"):
                 self._client.merge(PODS.path(self.name, pod["metadata"]["name"]), {"metadata": {"finalizers": None}})
-        for resource in (PODS, CPG_POD_GROUPS, CPG_COMPOSITE_POD_GROUPS, POD_DISRUPTION_BUDGETS):
+        namespaced = (PODS, CPG_POD_GROUPS, CPG_COMPOSITE_POD_GROUPS, POD_DISRUPTION_BUDGETS, *DEVICES)
+        for resource in (one for one in namespaced if one.namespaced):
             self._client.delete(resource.path(self.name), grace=0)
-        for node in self._nodes:
-            self._client.delete(NODES.path(name=node))
-        self._nodes.clear()
+        for path in self._shared:
+            self._client.delete(path)
+        self._shared.clear()
 
     def wait(self, until: Callable[[], bool], what: str) -> None:
         """Wait until something holds."""
@@ -133,9 +150,8 @@ class Space:
         return done.stdout
 
     def _delete(self, resource: Resource, name: str) -> None:
-        if resource is NODES:
-            self._nodes.discard(name)
         path = resource.path(self._namespace(resource), name)
+        self._shared.discard(path)
         self._client.delete(path, grace=0)
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while self._client.find(path) is not None:
@@ -145,16 +161,18 @@ class Space:
         return self.name if resource.namespaced else None
 
 
-def kind_of(found: Node | Pod | Group) -> str:
+def kind_of(found: Node | Pod | ResourceSlice | Group) -> str:
     """Return the kind of an object."""
     return type(found).__name__
 
 
-def manifest_of(found: Node | Pod | Group) -> Plain:
+def manifest_of(found: Node | Pod | ResourceSlice | Group) -> Plain:
     """Return an object as it is created, without what belongs to an earlier one."""
     match found:
         case Node():
             plain = node_manifest(found)
+        case ResourceSlice():
+            plain = {"kind": RESOURCE_SLICES.kind, **msgspec.to_builtins(found)}
         case Pod():
             plain = pod_manifest(found, native=False)
             if plain["spec"].pop("priority", 0) and not found.spec.priority_class_name:
@@ -172,8 +190,8 @@ def manifest_of(found: Node | Pod | Group) -> Plain:
 
 @pytest.fixture(scope="module")
 def cluster(install: "Installer", tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Run an API server with the chart and its scheduler; of the controllers only the one that completes ``view``."""
-    spec = ClusterSpec(components=("controller-manager",), controllers=("clusterrole-aggregation-controller",))
+    """Run an API server with the chart and its scheduler; controllers complete ``view``, and make pods and claims."""
+    spec = ClusterSpec(components=("controller-manager",), controllers=CONTROLLERS)
     folder: Path = tmp_path_factory.mktemp("scheduler")
     with Cluster(spec) as running:
         install(running, {"operator": {"enabled": False}})

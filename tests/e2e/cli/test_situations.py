@@ -1,4 +1,4 @@
-"""The twenty situations on a real API server with our scheduler: what an administrator sees, and a user with `view`."""
+"""The situations on a real API server with our scheduler: what an administrator sees, and a user with `view`."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING

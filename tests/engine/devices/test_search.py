@@ -179,7 +179,7 @@ def test_no_more_than_32_results() -> None:
     outcome = allocate(case(slices, claim_spec(first_available("r0", many, few), device_request("r1", count=20))))
     assert [len(one) for one in found(outcome) or ()] == [21]
     refused = allocate(case(slices, claim_spec(device_request(count=20), device_request("r1", count=20))))
-    assert refused.reason == "asks for 40 devices, but a claim can have at most 32"
+    assert refused.reason == "a claim asks for 40 devices, but can have at most 32"
     assert allocate(case(slices, claim_spec(device_request(allocation_mode="All")))).results is None
 
 

@@ -89,7 +89,7 @@ def test_claims_and_alternatives_are_numbered() -> None:
         ),
         (
             claim_spec(device_request(count=30), first_available("r1", alternative("x", count=3))),
-            "asks for 33 devices, but a claim can have at most 32",
+            "a claim asks for 33 devices, but can have at most 32",
         ),
     ],
 )

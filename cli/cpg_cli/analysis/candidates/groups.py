@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from cpg_api.core.node import Node
+from cpg_api.core.pod import Pod
 from cpg_api.meta import ObjectMeta
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup, CompositePodGroupSpec
 from cpg_api.scheduling.forest import Group, GroupKey
@@ -20,6 +21,7 @@ from cpg_api.scheduling.policies import (
 from cpg_api.scheduling.templates import template_positions
 from cpg_cli.analysis.candidates.case import Case, Counterfactual, names_of, smallest
 from cpg_cli.analysis.changes import ObjectChange, group_with_minimum, group_with_topology, pod_like
+from cpg_cli.analysis.device_changes import with_claims_like
 from cpg_engine.verdicts import GroupReport, Lack
 from cpg_scheduler.inadmissible import GroupMissing
 
@@ -49,13 +51,20 @@ def missing_members(case: Case) -> Iterator[Counterfactual]:
     own = [pod for pod in models if case.cache.group_of(pod) == report.key]
     if not own or not 0 < lacking <= MAX_MEMBERS:
         return
-    made = (pod_like(own[0], f"{own[0].metadata.name}-more-{number}") for number in range(1, lacking + 1))
-    if case.fits(changes := tuple(ObjectChange(None, pod) for pod in made)):
+    names = (f"{own[0].metadata.name}-more-{number}" for number in range(1, lacking + 1))
+    if case.fits(changes := tuple(change for name in names for change in _further_pod(case, own[0], name))):
         yield Counterfactual(
             "Members",
             f"{lacking} more pod{'s' * (lacking != 1)} like {own[0].metadata.name} in {report.key.name}",
             changes,
         )
+
+
+def _further_pod(case: Case, model: Pod, name: str) -> Iterator[ObjectChange]:
+    """Yield the creation of a pod like another, and of the claims that are made for it."""
+    pod, claims = with_claims_like(pod_like(model, name), model, case.cache.devices.claims)
+    yield from (ObjectChange(None, claim) for claim in claims)
+    yield ObjectChange(None, pod)
 
 
 def smaller_minimum(case: Case) -> Iterator[Counterfactual]:

@@ -21,6 +21,7 @@ from cpg_engine.verdicts import (
     Remedy,
     Status,
 )
+from cpg_scheduler.status.messages.devices import devices_sentence
 from cpg_scheduler.status.messages.steps import step_sentence
 from cpg_scheduler.status.messages.wording import counted, first_problem, listed_reasons, shortened
 from cpg_scheduler.status.reasons import (
@@ -138,7 +139,7 @@ class _AttemptText:
     def of_pods_beyond_minimum(self, key: GroupKey) -> str:
         """Return why pods beyond the minimum of a group were not placed with it."""
         report = self._reports[key]
-        why = f": {_no_node(report)}" if report.reasons else ""
+        why = f": {_no_node_for_pod(report)}" if report.reasons else ""
         return shortened(f"the minimum of {key} is placed, there is no room for more{why}", self._preemption)
 
     def causes(self) -> dict[GroupKey, str]:
@@ -179,10 +180,10 @@ class _AttemptText:
         own = self._own_failure(to_blame)
         return own if to_blame is report else f"{to_blame.key} cannot be placed: {own}"
 
-    def _own_failure(self, report: GroupReport) -> str:
-        """Return what is wrong with a group itself, and with the child that blocks it."""
+    def _own_failure(self, report: GroupReport, *, names_devices: bool = True) -> str:
+        """Return what is wrong with a group itself, and with the child that blocks it; devices are named once."""
         if report.key.kind == POD:
-            return f"invalid pod: {first_problem(report.invalid[0])}" if report.invalid else _no_node(report)
+            return f"invalid pod: {first_problem(report.invalid[0])}" if report.invalid else _no_node_for_pod(report)
         parts = [self._shortfall(report)]
         if report.invalid:
             parts.append(f"{counted(len(report.invalid), 'invalid pod')}: {first_problem(report.invalid[0])}")
@@ -190,8 +191,11 @@ class _AttemptText:
             parts.append(_no_domain(report))
         elif not report.candidates and (report.nodes or _has_no_node(report)):
             parts.append(_no_node(report))
+        devices = devices_sentence(report) if names_devices else ""
+        parts += [devices] if devices else []
         if (blocker := deciding_blocker(self._reports, report)) is not None:
-            parts.append(f"{blocker.key}: {self._own_failure(blocker)}")
+            failure = self._own_failure(blocker, names_devices=names_devices and not devices)
+            parts.append(f"{blocker.key}: {failure}")
         return "; ".join(parts)
 
     def _shortfall(self, report: GroupReport) -> str:
@@ -248,6 +252,11 @@ def _no_node(report: GroupReport) -> str:
         return "no nodes available to schedule pods"
     why = f": {listed_reasons(report.reasons)}" if report.reasons else ""
     return f"0/{report.nodes} nodes are available{why}"
+
+
+def _no_node_for_pod(report: GroupReport) -> str:
+    """Return that no node will do, and what the nodes lack of devices."""
+    return "; ".join(filter(None, [_no_node(report), devices_sentence(report)]))
 
 
 def _there_are(number: int) -> str:

@@ -28,7 +28,7 @@ SENTENCES = {
     Remedy.ADD_MEMBERS: "create {count} more {members} for {group}",
     Remedy.MAKE_ROOM: "make room for {count} more {pods}{where}",
     Remedy.PROVIDE_VOLUMES: "provide the volumes that the pods of {group} claim",
-    Remedy.PROVIDE_DEVICES: "correct the device claims of the pods of {group}, or the device classes that they name",
+    Remedy.PROVIDE_DEVICES: "create or correct the resource claims of the pods of {group}, or their device classes",
     Remedy.MEND_PODS: "correct {count} invalid {pods} of {group}",
     Remedy.CHANGE_DEMANDS: "add nodes, or change the requests or constraints of {group}; evictions would not help",
     Remedy.MOVE_MEMBERS: "delete the members outside one of these domains",
