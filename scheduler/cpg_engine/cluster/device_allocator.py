@@ -19,7 +19,7 @@ from cpg_engine.cluster.axes import Flags, Rows
 from cpg_engine.cluster.device_claims import DeviceClaims
 from cpg_engine.cluster.device_needs import ClaimNeed, PodDevices
 from cpg_engine.cluster.device_reservations import DeviceReservation, DeviceReservations
-from cpg_engine.cluster.device_rooms import DeviceRooms
+from cpg_engine.cluster.device_rooms import DeviceRooms, RequestedDevices
 from cpg_engine.cluster.device_stock import DeviceStock
 from cpg_engine.cluster.device_variants import Room
 from cpg_engine.cluster.node_selection import term_holds
@@ -29,7 +29,6 @@ from cpg_engine.decisions import DeviceAllocation, ExtendedAllocation
 from cpg_engine.devices.catalog import DeviceCatalog, owner_key
 from cpg_engine.devices.extended import extended_spec
 from cpg_engine.devices.results import allocation_results
-from cpg_engine.devices.shapes import request_names
 
 MAX_CACHED_SELECTORS = 10_000
 """Node selectors of allocations that are kept."""
@@ -110,9 +109,10 @@ class DeviceAllocator:
             if need.claim is not None and result is not None:
                 yield need.claim, self._reach(result)
 
-    def request_names(self, devices: PodDevices) -> tuple[str, ...]:
-        """Return the names of the requests of claims without devices, by the alternatives of their room."""
-        return tuple(name for need in self._open(devices) for name in request_names(self.catalog.specs[need.spec]))
+    def requested(self, devices: PodDevices, rows: Rows) -> RequestedDevices | None:
+        """Return what pods request that they do not have yet, as they do on most of some nodes."""
+        self.refresh()
+        return self.rooms.requested(self._open(devices), devices, rows)
 
     def reaches(self, devices: PodDevices, rows: Rows) -> list[Rows]:
         """Return the sets of nodes that could use what pods would be given, each with the first node that gives it.

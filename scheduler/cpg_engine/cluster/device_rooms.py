@@ -1,13 +1,14 @@
 """The shapes of claims, and the nodes as pods of each shape see them."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from cpg_api.core.devices import ResourceClaimSpec
 from cpg_api.decoding import decode
-from cpg_engine.cluster.axes import Flags
+from cpg_engine.cluster.axes import Flags, Rows
 from cpg_engine.cluster.device_needs import ClaimNeed, PodDevices
 from cpg_engine.cluster.device_nominations import NominatedDevices
 from cpg_engine.cluster.device_room import Changes, DeviceRoom, SearchEffort
@@ -15,7 +16,7 @@ from cpg_engine.cluster.device_stock import DeviceStock
 from cpg_engine.cluster.device_variants import MixedRoom, Room, RoomPart
 from cpg_engine.devices.catalog import DeviceCatalog
 from cpg_engine.devices.extended import ExtendedNeed, extended_spec
-from cpg_engine.devices.shapes import DeviceRequestError, DeviceShape, compile_shape
+from cpg_engine.devices.shapes import DeviceRequestError, DeviceShape, compile_shape, request_names
 from cpg_engine.devices.values import PoolState
 
 Codes = tuple[str, ...]
@@ -31,6 +32,13 @@ MAX_CACHED_ROOMS = 64
 
 Offers = Callable[[str], Flags | None]
 """Returns which rows have a node that offers a resource itself, or None if no node does."""
+
+
+class RequestedDevices(NamedTuple):
+    """The nodes as pods see them, and the name of the request of each alternative."""
+
+    room: DeviceRoom
+    names: tuple[str, ...]
 
 
 class DeviceRooms:
@@ -67,6 +75,15 @@ class DeviceRooms:
             return self.of_codes(codes)
         parts = [self._part(devices, needs, *part) for part in self._variants(devices)]
         return parts[0].room or MixedRoom(parts) if len(parts) == 1 else MixedRoom(parts)
+
+    def requested(self, needs: Sequence[ClaimNeed], devices: PodDevices, rows: Rows) -> RequestedDevices | None:
+        """Return what pods request for these claims, and for extended resources that most of some nodes lack."""
+        _, lacking = max(self._variants(devices), key=lambda variant: np.count_nonzero(variant[0][rows]))
+        codes = codes_for(needs, lacking)
+        room = self.of_codes(codes)
+        if room is None:
+            return None
+        return RequestedDevices(room, tuple(name for code in codes for name in request_names(self._spec(code))))
 
     def lacking_at(self, devices: PodDevices, row: int) -> tuple[ExtendedNeed, ...]:
         """Return the extended resources that a pod needs as devices at a row: its node does not offer them."""

@@ -116,16 +116,15 @@ class DeviceSurvey:
 
     def _supply(self, devices: PodDevices, rows: Rows, pods: int) -> DeviceSupply | None:
         """Return what the nodes have of the devices of the request that comes least close to being satisfied."""
-        room = self._allocator.room(devices)
-        if room is None:
+        found = self._allocator.requested(devices, rows)
+        if found is None:
             return None
         step = -(-len(rows) // MAX_NODES)
-        counts = _DeviceCounts(room, self._ledger, rows[::step])
+        counts = _DeviceCounts(found.room, self._ledger, rows[::step])
         chosen = min(counts.best_alternatives(), key=counts.closeness, default=None)
         if chosen is None:
             return None
-        names = self._allocator.request_names(devices)
-        return counts.supply(chosen, names[chosen], pods, counted=len(rows[::step]) if step > 1 else 0)
+        return counts.supply(chosen, found.names[chosen], pods, counted=len(rows[::step]) if step > 1 else 0)
 
 
 class _DeviceCounts:

@@ -35,7 +35,7 @@ from cpg_engine.testing.device_builders import (
     device_slice,
     first_available,
 )
-from cpg_engine.verdicts import Finding
+from cpg_engine.verdicts import DeviceSupply, Finding
 
 GPU, NIC = "example.com/gpu", "example.com/nic"
 
@@ -346,3 +346,14 @@ def test_what_devices_stand_for_is_no_amount_of_a_node() -> None:
     ledger.class_of(asking("p", gpu=1))
     column = ledger.classes.axis.places[GPU]
     assert sorted(set(own_amounts(ledger.allocatable, ledger.classes.axis)[:, column].tolist())) == [0, 3]
+
+
+def test_what_nodes_lack_for_extended_resources_is_counted() -> None:
+    """Of the nodes that do not offer the resource themselves."""
+    snapshot = cluster(plugin={"a": 1}, b=2, c=1)
+    group = pod_group("pg", gang=6)
+    tree = next(iter(Forest.of([group]).trees()))
+    unit = tree_unit(tree, {key_of(group): GroupPods(pending=gang(6, gpu=1))}, snapshot.ledger)
+    found = decide(snapshot, unit, SearchOptions(detail=True)).explanation.reports[0].devices
+    assert isinstance(found, DeviceSupply)
+    assert (found.request, found.device_class, found.free) == ("container-0-request-1", "gpus", 3)
