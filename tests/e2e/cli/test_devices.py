@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cpg_lab.clusters import Cluster
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-OFFERED = (str(EXAMPLES / "nodes.yaml"), str(EXAMPLES / "11-devices" / "slices.yaml"))
+OFFERED = (str(EXAMPLES / "nodes.yaml"), str(EXAMPLES / "10-devices" / "slices.yaml"))
 Plain = dict[str, Any]
 
 pytestmark = pytest.mark.e2e
@@ -35,7 +35,7 @@ def gang(tmp_path: Path) -> Callable[[int], str]:
     """Return what writes the gang of the example, with so many pods."""
 
     def write(pods: int) -> str:
-        text = (EXAMPLES / "11-devices" / "objects.yaml").read_text("utf-8")
+        text = (EXAMPLES / "10-devices" / "objects.yaml").read_text("utf-8")
         objects = [one for one in yaml.safe_load_all(text) if one["metadata"]["name"] in {"one-gpu", "ring"}]
         for plain in objects:
             if plain["kind"] == "Job":
