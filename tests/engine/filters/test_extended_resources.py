@@ -346,3 +346,14 @@ def test_what_devices_stand_for_is_no_amount_of_a_node() -> None:
     ledger.class_of(asking("p", gpu=1))
     column = ledger.classes.axis.places[GPU]
     assert sorted(set(own_amounts(ledger.allocatable, ledger.classes.axis)[:, column].tolist())) == [0, 3]
+
+
+def test_nodes_that_come_later_have_room_too() -> None:
+    """For the same class of pods, in a cluster that grows."""
+    snapshot = cluster(a=1)
+    pods = gang(2, gpu=1)
+    assert decided(snapshot, pods).binds == ()
+    for index in range(100):
+        snapshot.ledger.put_node(node(f"n{index}", cpu=64))
+    offer(snapshot.ledger.devices, device_slice("gpu-0", node="n99"))
+    assert given(decided(snapshot, pods)) == ["a: a/gpu-0", "n99: n99/gpu-0"]
