@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from cpg_api.core.devices import ResourceClaim, ResourceClaimStatus, ResourceSlice
+from cpg_api.core.devices import EXTENDED_RESOURCE_CLAIM, ResourceClaim, ResourceClaimStatus, ResourceSlice
 from cpg_api.core.pod import Pod, PodResourceClaimStatus
 from cpg_api.meta import OwnerReference
 
@@ -52,6 +52,14 @@ def with_claims_like(pod: Pod, model: Pod, claims: Mapping[str, ResourceClaim]) 
         made.append(replace(found, metadata=own, status=ResourceClaimStatus()))
         statuses.append(PodResourceClaimStatus(status.name, name))
     return replace(pod, status=replace(pod.status, resource_claim_statuses=tuple(statuses) or None)), made
+
+
+def claims_without(claims: Iterable[ResourceClaim], uids: Collection[str]) -> Iterator[ResourceClaim]:
+    """Yield the claims that are left when some pods are made anew: those for extended resources are made anew too."""
+    for claim in claims:
+        is_extended = EXTENDED_RESOURCE_CLAIM in claim.metadata.annotations
+        if not (is_extended and any(owner.uid in uids for owner in claim.metadata.owner_references)):
+            yield without_consumers(claim, uids)
 
 
 def without_consumers(claim: ResourceClaim, uids: Collection[str]) -> ResourceClaim:

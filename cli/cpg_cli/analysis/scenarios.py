@@ -15,7 +15,7 @@ from cpg_api.scheduling.forest import GroupKey
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.workload import CompositePodGroupTemplate, PodGroupTemplate, Workload
 from cpg_cli.analysis.changes import node_like
-from cpg_cli.analysis.device_changes import slices_by_node, slices_like, without_consumers
+from cpg_cli.analysis.device_changes import claims_without, slices_by_node, slices_like
 from cpg_cli.cluster.documents import Document
 from cpg_cli.cluster.objects import GROUP_FIELDS
 from cpg_cli.cluster.overrides import with_overrides
@@ -47,7 +47,7 @@ def without_nodes(dump: Dump, names: Sequence[str]) -> Dump:
         dump,
         nodes=[node for node in dump.nodes if node.metadata.name not in gone],
         slices=[one for one in dump.slices if one.spec.node_name not in gone],
-        device_claims=[without_consumers(claim, moved) for claim in dump.device_claims],
+        device_claims=list(claims_without(dump.device_claims, moved)),
         pods=pods,
     )
 

@@ -5,13 +5,19 @@ from pathlib import Path
 from cpg_cli.analysis.assessment import assess
 from cpg_cli.analysis.changes import pod_like
 from cpg_cli.analysis.counterfactuals import counterfactuals
-from cpg_cli.analysis.device_changes import slices_by_node, slices_like, with_claims_like, without_consumers
+from cpg_cli.analysis.device_changes import (
+    claims_without,
+    slices_by_node,
+    slices_like,
+    with_claims_like,
+    without_consumers,
+)
 from cpg_cli.analysis.scenarios import with_added_nodes
 from cpg_cli.cluster.offline_scheduler import OfflineScheduler
 from cpg_cli.cluster.sources import cluster_from_manifests
 from cpg_cli.cluster.targets import unit_of
 from cpg_engine.testing.builders import pod
-from cpg_engine.testing.claim_builders import allocated, claiming, own_claim
+from cpg_engine.testing.claim_builders import allocated, claiming, extended_claim, own_claim
 from cpg_engine.testing.device_builders import device_claim, device_slice
 
 CLUSTER = Path(__file__).parents[1] / "clusters" / "devices.yaml"
@@ -52,6 +58,16 @@ def test_a_claim_without_consumers_has_no_devices() -> None:
     assert left.status.allocation == claim.status.allocation
     assert without_consumers(claim, [uid_p, uid_q]).status.allocation is None
     assert without_consumers(claim, ["other"]) is claim
+
+
+def test_claims_for_extended_resources_are_made_anew_with_their_pods() -> None:
+    """Others lose their consumers; those of other pods stay."""
+    made = [allocated(extended_claim(name), "n0", "a", users=[name]) for name in ("p", "q")]
+    own = allocated(own_claim("p"), "n0", "b", users=["p"])
+    gone = {owner.uid for owner in made[0].metadata.owner_references}
+    left = list(claims_without([*made, own], gone))
+    assert [one.metadata.name for one in left] == [made[1].metadata.name, own.metadata.name]
+    assert [one.status.allocation is None for one in left] == [False, True]
 
 
 def test_missing_members_would_have_claims() -> None:
