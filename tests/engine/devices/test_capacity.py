@@ -47,6 +47,7 @@ def consumed(capacity: DeviceCapacity, requested: Quantity | None) -> int | floa
         (policy("9", valid_range=CapacityRequestPolicyRange(min="1", step="3")), None, None),
         (policy("9500u", valid_range=CapacityRequestPolicyRange(min="1m", step="1m")), None, None),
         (policy("10", valid_range=CapacityRequestPolicyRange(max="5")), "2", 2),
+        (policy("10", valid_range=CapacityRequestPolicyRange(max="5")), "7", None),
         (policy("10", valid_values=("20",)), "2", None),
     ],
 )
