@@ -357,3 +357,14 @@ def test_what_nodes_lack_for_extended_resources_is_counted() -> None:
     found = decide(snapshot, unit, SearchOptions(detail=True)).explanation.reports[0].devices
     assert isinstance(found, DeviceSupply)
     assert (found.request, found.device_class, found.free) == ("container-0-request-1", "gpus", 3)
+
+
+def test_nodes_that_come_later_have_room_too() -> None:
+    """For the same class of pods, in a cluster that grows."""
+    snapshot = cluster(a=1)
+    pods = gang(2, gpu=1)
+    assert decided(snapshot, pods).binds == ()
+    for index in range(100):
+        snapshot.ledger.put_node(node(f"n{index}", cpu=64))
+    offer(snapshot.ledger.devices, device_slice("gpu-0", node="n99"))
+    assert given(decided(snapshot, pods)) == ["a: a/gpu-0", "n99: n99/gpu-0"]
