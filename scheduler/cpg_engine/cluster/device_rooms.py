@@ -77,13 +77,19 @@ class DeviceRooms:
         return parts[0].room or MixedRoom(parts) if len(parts) == 1 else MixedRoom(parts)
 
     def requested(self, needs: Sequence[ClaimNeed], devices: PodDevices, rows: Rows) -> RequestedDevices | None:
-        """Return what pods request for these claims, and for extended resources that most of some nodes lack."""
+        """Return what pods request for these claims, and for extended resources that most of some nodes lack.
+
+        A request for an extended resource is named by that.
+        """
         _, lacking = max(self._variants(devices), key=lambda variant: np.count_nonzero(variant[0][rows]))
         codes = codes_for(needs, lacking)
         room = self.of_codes(codes)
         if room is None:
             return None
-        return RequestedDevices(room, tuple(name for code in codes for name in request_names(self._spec(code))))
+        resource_of = {request.name: need.resource for need in lacking for request in need.requests}
+        extended = tuple(resource_of[name] for name in request_names(extended_spec(lacking)))
+        names = tuple(name for need in needs for name in request_names(self._spec(need.spec)))
+        return RequestedDevices(room, names + extended)
 
     def lacking_at(self, devices: PodDevices, row: int) -> tuple[ExtendedNeed, ...]:
         """Return the extended resources that a pod needs as devices at a row: its node does not offer them."""

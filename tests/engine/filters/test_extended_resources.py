@@ -356,7 +356,7 @@ def test_what_nodes_lack_for_extended_resources_is_counted() -> None:
     unit = tree_unit(tree, {key_of(group): GroupPods(pending=gang(6, gpu=1))}, snapshot.ledger)
     found = decide(snapshot, unit, SearchOptions(detail=True)).explanation.reports[0].devices
     assert isinstance(found, DeviceSupply)
-    assert (found.request, found.device_class, found.free) == ("container-0-request-1", "gpus", 3)
+    assert (found.request, found.device_class, found.free) == (GPU, "gpus", 3)
 
 
 def test_nodes_that_come_later_have_room_too() -> None:
