@@ -7,8 +7,9 @@
 4. Roll everything back. Assuming and performing the decision is up to the scheduler.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
+from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.pod_classes import PlacedPod
 from cpg_engine.decisions import Bind, Decision, DeviceAllocation, ReservedRoom
 from cpg_engine.errors import ContradictionError
@@ -16,7 +17,7 @@ from cpg_engine.gangs.domain_choice import DomainChoice
 from cpg_engine.gangs.needs import Needs
 from cpg_engine.gangs.next_step import next_step
 from cpg_engine.gangs.search import PlacementSearch, SearchOptions
-from cpg_engine.gangs.unit import Unit
+from cpg_engine.gangs.unit import PendingPod, Unit
 from cpg_engine.snapshot import Snapshot
 from cpg_engine.verdicts import Contradiction, Explanation, Finding
 
@@ -34,12 +35,7 @@ def decide(snapshot: Snapshot, unit: Unit, options: SearchOptions, *, ignored: I
         search = PlacementSearch(snapshot, unit, options)
         finding, contradiction = _run(search)
         assignments = tuple(search.assignments()) if finding is Finding.PLACED else ()
-        placed = [PlacedPod(pod.pod_class, row, pod.claims, pod.uid) for pod, row in assignments]
-        binds = tuple(
-            Bind(pod.uid, ledger.cluster.name(row), allocations)
-            for (pod, row), allocations in zip(assignments, ledger.allocators.allocations(placed), strict=True)
-            if not pod.is_expected
-        )
+        binds = tuple(_binds(ledger, assignments))
         reserved = tuple(ReservedRoom(pod.uid, ledger.cluster.name(row)) for pod, row in assignments if pod.is_expected)
         reports = search.reports()
         limitations = search.limitations(finding)
@@ -51,6 +47,18 @@ def decide(snapshot: Snapshot, unit: Unit, options: SearchOptions, *, ignored: I
         ledger.rollback(mark)
     explanation = Explanation(finding, reports, next_step(finding, reports), contradiction, limitations)
     return Decision(binds, explanation, placements, search.is_excluded, reserved, released)
+
+
+def _binds(ledger: Ledger, assignments: Sequence[tuple[PendingPod, int]]) -> Iterator[Bind]:
+    """Yield the binds, with what is allocated to pods; most pods are allocated nothing beside their nodes."""
+    classes = {pod.pod_class for pod, _ in assignments}
+    if all(found.volumes is None and found.devices is None for found in classes):
+        yield from (Bind(pod.uid, ledger.cluster.name(row)) for pod, row in assignments if not pod.is_expected)
+        return
+    placed = [PlacedPod(pod.pod_class, row, pod.claims, pod.uid) for pod, row in assignments]
+    for (pod, row), allocations in zip(assignments, ledger.allocators.allocations(placed), strict=True):
+        if not pod.is_expected:
+            yield Bind(pod.uid, ledger.cluster.name(row), allocations)
 
 
 def _claims_to_release(snapshot: Snapshot, unit: Unit, options: SearchOptions) -> tuple[DeviceAllocation, ...]:

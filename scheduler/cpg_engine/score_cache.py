@@ -19,6 +19,8 @@ from cpg_engine.scores.registry import dynamic_score, static_score
 from cpg_engine.weights import Weights
 
 INFEASIBLE = -1
+NO_CATALOGS = (-1, -1)
+"""The versions of catalogs that a class does not depend on."""
 SCORE_SHIFT = 32
 _LAST_RANK = 2**32 - 1
 MAX_IDLE_CLASSES = 64
@@ -42,14 +44,15 @@ class ClassScores:
         self._slots_version = -1
         self._empty_slots: Scores | None = None
         self._version = -1
-        self._catalogs = (-1, -1)
+        self._catalogs = NO_CATALOGS
+        self._has_catalogs = pod_class.volumes is not None or pod_class.devices is not None
         self._devices: Room | None = None
         self.refresh()
 
     def refresh(self) -> None:
         """Score the nodes that have changed."""
         ledger = self._ledger
-        catalogs = self._catalog_versions()
+        catalogs = self._catalog_versions() if self._has_catalogs else NO_CATALOGS
         if self._version == ledger.version and self._catalogs == catalogs:
             return
         if self._catalogs != catalogs or self._version < ledger.node_version:

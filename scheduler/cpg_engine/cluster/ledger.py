@@ -192,7 +192,9 @@ class Ledger:
         Selectors of a new class may ask for labels that no class before it has asked for. Then the classes of held pods
         are split by these labels, and classes returned earlier for pending pods may be out of date.
         """
-        return self._class_for(pod, pod_devices(pod, pod.metadata.uid.removeprefix(NOMINATED), self.devices))
+        needs_none = not (pod.spec.resource_claims or self.devices.backing or pod.status.extended_resource_claim_status)
+        uid = pod.metadata.uid.removeprefix(NOMINATED)
+        return self._class_for(pod, None if needs_none else pod_devices(pod, uid, self.devices))
 
     def _class_for(self, pod: Pod, devices: PodDevices | None) -> PodClass:
         """Return the class of a pod that still needs these devices; a pod that is held has them by its claims."""

@@ -25,6 +25,8 @@ class ClaimReach:
         self._snapshot = snapshot
         self._needs = needs
         self._class_at: dict[int, PodClass] = {}
+        if all(found.devices is None for found in needs.classes.values()):
+            return
         users: dict[str, list[tuple[int, PodClass]]] = {}
         for index, node in enumerate(needs.unit.nodes):
             for pod in node.pending:

@@ -152,7 +152,8 @@ def _members(pods: Iterable[Pod], ledger: Ledger) -> tuple[tuple[PendingPod, ...
         if pod_class.problems:
             refused.append(InvalidPod(uid=pod.metadata.uid, problems=pod_class.problems))
         else:
-            pending.append(PendingPod(uid=pod.metadata.uid, pod_class=pod_class, claims=claim_keys(pod)))
+            keys = claim_keys(pod) if pod.spec.resource_claims else ()
+            pending.append(PendingPod(uid=pod.metadata.uid, pod_class=pod_class, claims=keys))
     return tuple(pending), tuple(refused)
 
 
