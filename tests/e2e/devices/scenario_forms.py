@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 import yaml
 
-from cpg_api.scheduling.names import SCHEDULER_NAME
 from cpg_client.resources import (
     DEVICE_CLASSES,
     DEVICE_TAINT_RULES,
@@ -109,8 +108,6 @@ class Scenario(Form, frozen=True):
     equivalent: dict[str, str] = {}
     """Nodes that may be chosen in place of another."""
     differs: Difference | None = None
-    missing: str = ""
-    """What our scheduler cannot do yet; the test fails as soon as it can."""
 
     def has_step(self, number: int) -> bool:
         """Return whether something happens in this step."""
@@ -140,11 +137,6 @@ class Run:
     def here(self) -> str:
         """The prefix of all names; it is also the namespace, which some claims need for administrators."""
         return f"{self.name}-{self.scenario_name}"
-
-    @property
-    def is_missing(self) -> bool:
-        """Return whether our scheduler takes part, which cannot do this yet."""
-        return bool(self.scenario.missing) and self.scheduler == SCHEDULER_NAME
 
     @property
     def driver(self) -> str:

@@ -55,24 +55,18 @@ def comparisons(
 
 @pytest.mark.parametrize("name", NAMES["1.37"])
 @pytest.mark.parametrize("version", ["1.37"], indirect=True, scope="package")
-def test_the_outcome_is_that_of_kube_scheduler(
-    name: str, comparisons: Comparisons, request: pytest.FixtureRequest
-) -> None:
+def test_the_outcome_is_that_of_kube_scheduler(name: str, comparisons: Comparisons) -> None:
     """The same pods are bound, with the same devices; the others wait for the same reason."""
     run, comparison = comparisons[name]
-    if run.is_missing:
-        request.applymarker(pytest.mark.xfail(reason=run.scenario.missing, strict=True))
     for number, (peer, ours) in enumerate(zip(comparison.peer, comparison.ours, strict=True)):
         assert not (found := problem(run, number, peer, ours)), f"step {number}: {found}"
 
 
 @pytest.mark.parametrize("name", NAMES["1.34"])
 @pytest.mark.parametrize("version", ["1.34"], indirect=True, scope="package")
-def test_the_outcome_is_that_of_the_oldest_version_with_devices(
-    name: str, comparisons: Comparisons, request: pytest.FixtureRequest
-) -> None:
+def test_the_outcome_is_that_of_the_oldest_version_with_devices(name: str, comparisons: Comparisons) -> None:
     """Of the scenarios that need no later feature."""
-    test_the_outcome_is_that_of_kube_scheduler(name, comparisons, request)
+    test_the_outcome_is_that_of_kube_scheduler(name, comparisons)
 
 
 def test_the_table_is_large() -> None:
