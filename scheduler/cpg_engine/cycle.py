@@ -8,10 +8,11 @@
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.pod_classes import PlacedPod
-from cpg_engine.decisions import Bind, Decision, DeviceAllocation, ReservedRoom
+from cpg_engine.decisions import Allocation, Bind, Decision, DeviceAllocation, ReservedRoom
 from cpg_engine.errors import ContradictionError
 from cpg_engine.gangs.domain_choice import DomainChoice
 from cpg_engine.gangs.needs import Needs
@@ -50,15 +51,17 @@ def decide(snapshot: Snapshot, unit: Unit, options: SearchOptions, *, ignored: I
 
 
 def _binds(ledger: Ledger, assignments: Sequence[tuple[PendingPod, int]]) -> Iterator[Bind]:
-    """Yield the binds, with what is allocated to pods; most pods are allocated nothing beside their nodes."""
+    """Return the binds, with what is allocated to pods; most pods are allocated nothing beside their nodes."""
     classes = {pod.pod_class for pod, _ in assignments}
-    if all(found.volumes is None and found.devices is None for found in classes):
-        yield from (Bind(pod.uid, ledger.cluster.name(row)) for pod, row in assignments if not pod.is_expected)
-        return
-    placed = [PlacedPod(pod.pod_class, row, pod.claims, pod.uid) for pod, row in assignments]
-    for (pod, row), allocations in zip(assignments, ledger.allocators.allocations(placed), strict=True):
-        if not pod.is_expected:
-            yield Bind(pod.uid, ledger.cluster.name(row), allocations)
+    allocated: Iterable[tuple[Allocation, ...]] = repeat(())
+    if any(found.volumes is not None or found.devices is not None for found in classes):
+        placed = [PlacedPod(pod.pod_class, row, pod.claims, pod.uid) for pod, row in assignments]
+        allocated = ledger.allocators.allocations(placed)
+    return (
+        Bind(pod.uid, ledger.cluster.name(row), allocations)
+        for (pod, row), allocations in zip(assignments, allocated, strict=False)
+        if not pod.is_expected
+    )
 
 
 def _claims_to_release(snapshot: Snapshot, unit: Unit, options: SearchOptions) -> tuple[DeviceAllocation, ...]:

@@ -169,6 +169,8 @@ class DeviceStock:
         names = [before.node_name] if before is not None else []
         if before is not None and before.node_name is not None:
             self._local[before.node_name].discard(pool)
+            if not self._local[before.node_name]:
+                del self._local[before.node_name]
         if slices is not None:
             built = self.pools[pool] = build_pool(list(slices.values()), self._catalog.taint_rules.values())
             self._names[pool] = sorted(built.positions, key=built.positions.__getitem__)

@@ -78,7 +78,11 @@ class ClusterCache:
             snapshot.ledger.storage, events=self.events, versions=self.versions, change_users=self._change_units_of
         )
         self.devices = DeviceCache(
-            snapshot.ledger.devices, events=self.events, versions=self.versions, change_users=self._change_units_of
+            snapshot.ledger.devices,
+            events=self.events,
+            versions=self.versions,
+            change_users=self._change_units_of,
+            prepare=snapshot.ledger.device_allocator.stock.refresh,
         )
         self.assumed = AssumedPods(snapshot.ledger.allocators, self.events, self.versions)
         self.binds_in_flight = BindsInFlight()

@@ -45,10 +45,12 @@ class DeviceCache:
         events: EventCollector,
         versions: SeenVersions,
         change_users: Callable[[Iterable[str]], None],
+        prepare: Callable[[], None],
     ) -> None:
         """Start without objects; claims note their versions by UID.
 
-        ``change_users`` is called with the pods, by UID, that a change of a claim concerns.
+        ``change_users`` is called with the pods, by UID, that a change of a claim concerns. ``prepare`` is called after
+        a change of a slice, so that no decision has to read thousands of them.
         """
         self.handlers: Mapping[type, Callable[[Change[Any]], None]] = {
             DeviceClass: self.on_class,
@@ -57,6 +59,7 @@ class DeviceCache:
             ResourceClaim: self.on_claim,
         }
         self._change_users = change_users
+        self._prepare = prepare
         self.catalog = catalog
         self.claims: dict[str, ResourceClaim] = {}
         self._events = events
@@ -87,6 +90,7 @@ class DeviceCache:
     def on_slice(self, change: Change[ResourceSlice]) -> None:
         """Take a change of a slice."""
         if self._update(change, self.catalog.put_slice, self.catalog.remove_slice):
+            self._prepare()
             self._events.change_devices()
 
     def on_class(self, change: Change[DeviceClass]) -> None:
