@@ -117,6 +117,11 @@ class Watched(Stage):
         if len(victim.pods) > 1:
             self.evicted_units.append({one.metadata.uid for one in victim.pods})
 
+    def refused(self, victim: Victim) -> None:
+        """Forget a unit: the API server may refuse the last of its pods after an earlier leader has evicted others."""
+        uids = {one.metadata.uid for one in victim.pods}
+        self.evicted_units = [found for found in self.evicted_units if found.isdisjoint(uids)]
+
     def check(self, job: EvictionJob) -> None:
         """Compare a job with the cluster, when its first unit starts."""
         preemptor = job.preemptor.group or next(iter(self.of(Pod, job.preemptor.uid)))
@@ -290,6 +295,7 @@ class Faults(RuleBasedStateMachine):
         if outcome is UnitEvicted:
             self.stage.evict_unit(unit)
         else:
+            self.stage.refused(unit.victim)
             self.stage.refuse_eviction(unit.job_id, unit.victim.pods[which % len(unit.victim.pods)])
             self.stage.report(UnitFailed(unit.job_id, unit.number))
 
