@@ -157,3 +157,13 @@ def test_searches_for_several_pods_are_kept_and_dropped(monkeypatch: pytest.Monk
         gpus = (device(f"gpu-{index}", {"numa": index // 3}) for index in range(offered))
         offer(ledger.devices, device_slice(*gpus, node="a"))
         assert slots(ledger, pairs) == [expected]
+
+
+def test_a_node_may_have_several_pools() -> None:
+    """Each is read again when it changes, and the others stay what they are."""
+    ledger = ledger_with(a=1)
+    needs = devices_of(ledger, "p")
+    for offered in (2, 3, 0):
+        more = [f"d{index}" for index in range(offered)]
+        offer(ledger.devices, device_slice(*more, node="a", pool="more"))
+        assert slots(ledger, needs) == [1 + offered]
