@@ -38,7 +38,11 @@ def wheels(folder: Path) -> Iterator[dict[str, object]]:
             path = next(name for name in packed.namelist() if name.endswith(".dist-info/METADATA"))
             metadata = Parser().parsestr(packed.read(path).decode("utf-8"), headersonly=True)
         name, version = str(metadata["Name"]), str(metadata["Version"])
-        licence = metadata["License-Expression"] or str(metadata["License"] or "unknown").partition("\n")[0]
+        classified = [
+            one.rpartition(" :: ")[2] for one in metadata.get_all("Classifier", ()) if one.startswith("License")
+        ]
+        known = metadata["License-Expression"] or metadata["License"] or ", ".join(classified)
+        licence = str(known or "unknown").partition("\n")[0]
         yield {
             "type": "library",
             "name": name,

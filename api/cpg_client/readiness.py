@@ -43,6 +43,8 @@ class Readiness:
         self.session_health = session_health
         self.elector = elector
         self.is_stopping = False
+        self.reads_on_standby = False
+        """Whether a replica reads the state before it leads, so that it is not ready until then."""
         self._clock = clock
 
     def age(self) -> float:
@@ -69,7 +71,7 @@ class Readiness:
             message = f"standing by: {elector.leader or 'no replica'} leads"
             if failing >= MAX_FAILURE_SECONDS:
                 return False, f"the lease cannot be read or written for {failing:.0f} s"
-            if not elector.leader or self.informers is None:
+            if not elector.leader or (self.informers is None and not self.reads_on_standby):
                 return bool(elector.leader), message
         return self._watch_state(message)
 

@@ -100,6 +100,7 @@ class _Parts:
 async def run(endpoint: Endpoint, settings: SchedulerSettings) -> None:
     """Schedule until the process is stopped, or until something fails that must not."""
     shell = ProcessContext(settings=settings, log=structlog.get_logger(), identity=process_identity())
+    shell.readiness.reads_on_standby = True
     shell.log.info("starting", version=version("kube-cpg"))
     await run_with_standby(endpoint, shell, lambda connection: _standing_by(connection, shell))
 

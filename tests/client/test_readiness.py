@@ -88,6 +88,14 @@ def test_a_standby_without_a_leader_is_not_ready() -> None:
     assert probe(None, elector) == (503, "standing by: no replica leads")
 
 
+def test_a_standby_that_reads_is_not_ready_before_it_reads() -> None:
+    """It is not taken for one that begins to read when it leads, not even for a moment."""
+    readiness = Readiness(elector=cast("LeaderElector", FakeHealth(leading=False)))
+    assert readiness.page("").status == 200
+    readiness.reads_on_standby = True
+    assert readiness.page("").status == 503
+
+
 def test_a_stopping_replica_is_not_ready() -> None:
     """However current its watches are."""
     assert probe(FakeHealth(), is_ending=True) == (503, "ending")

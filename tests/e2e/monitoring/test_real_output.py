@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from cpg_lab import devices
 from cpg_lab.clusters import Cluster
 from cpg_lab.deployments import Deployments
 from cpg_lab.nodes import NodePool
@@ -82,7 +83,9 @@ def busy(cluster: Cluster, usual: Deployments, idle: Pages) -> Pages:
     """Return the metrics after trees were placed and preempted, while others wait for room, a group or a member."""
     assert idle
     cluster.kubectl("create", "priorityclass", "high", "--value=100")
-    create(cluster, *gang("low", 4, 4, cpu="2"))
+    shared = devices.resource_slice("network", devices.gpus(1))
+    create(cluster, devices.device_class(), shared, devices.claim("shared"))
+    create(cluster, *gang("low", 4, 4, cpu="2", **devices.pod_claims("shared")))
     wait_for(usual, r'cpg_scheduler_binds_total\{result="success"\} 4\.0')
     create(
         cluster,
