@@ -120,7 +120,7 @@ def _node(
     if unborn:
         minimum = min(minimum + unborn, len(node.children))
     if members.expected:
-        expected, _ = _members(members.expected, ledger)
+        expected, _ = _members(map(_without_claims, members.expected), ledger)
         pending += tuple(replace(pod, is_expected=True) for pod in expected)
     if members.needed:
         minimum = max(minimum, min(members.needed, len(members.scheduled) + len(pending)))
@@ -137,6 +137,11 @@ def _node(
         member_nodes=tuple(pod.spec.node_name for pod in members.scheduled if not pod.is_terminal),
         leaf=isinstance(group, PodGroup),
     )
+
+
+def _without_claims(pod: Pod) -> Pod:
+    """Return an expected pod without its claims for devices, which do not exist either: room is kept by resources."""
+    return replace(pod, spec=replace(pod.spec, resource_claims=None)) if pod.spec.resource_claims else pod
 
 
 def _members(pods: Iterable[Pod], ledger: Ledger) -> tuple[tuple[PendingPod, ...], tuple[InvalidPod, ...]]:

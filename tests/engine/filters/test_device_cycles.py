@@ -427,3 +427,14 @@ def test_claims_that_keep_a_gang_from_its_place_are_released() -> None:
     assert decided(snapshot, pods).released == ()
     snapshot.ledger.remove_pod("uid-default-full")
     assert (nodes_of(decided(snapshot, pods)), decided(snapshot, pods).released) == ({"a": 1}, ())
+
+
+def test_room_for_expected_pods_is_kept_by_resources_alone() -> None:
+    """Their claims do not exist before they do, and must not keep the pods that exist from their place."""
+    snapshot = cluster(a=1)
+    group = pod_group("pg", gang=1)
+    coming = claiming("coming", made={"gpu": None}, cpu=1, group="pg")
+    coming = replace(coming, status=replace(coming.status, resource_claim_statuses=None))
+    members = GroupPods(pending=workers(snapshot, 1), expected=(coming,), needed=1)
+    decision = decided_tree(snapshot, [group], {key_of(group): members})
+    assert (len(decision.binds), len(decision.reserved)) == (1, 1)
