@@ -253,18 +253,8 @@ def _wire(
     trees = TreeStatus(cache, preemption.awaits, options)
     status = _status_writer(connection, shell, cluster, trees, events=events, gate=gate)
     binder, extended = _binder(connection, shell, cache, tasks, inbox=inbox, gate=gate, metrics=metrics, guard=guard)
-    executor = EvictionExecutor(
-        connection,
-        cluster.resource_of,
-        tasks,
-        inbox=inbox,
-        gate=gate,
-        nominator=status,
-        events=events,
-        scheduler_name=settings.scheduler_name,
-        metrics=metrics,
-        log=shell.log,
-        in_flight=settings.binds_in_flight,
+    executor = _executor(
+        connection, shell, cluster, tasks, inbox=inbox, gate=gate, status=status, events=events, metrics=metrics
     )
     loop = SchedulingLoop(
         cache,
@@ -295,6 +285,34 @@ def _wire(
         loop=loop,
         overcommit=overcommit,
         guard=guard,
+    )
+
+
+def _executor(  # noqa: PLR0913 - each by its name
+    connection: Connection,
+    shell: ProcessContext[SchedulerSettings],
+    cluster: ReflectedCluster,
+    tasks: asyncio.TaskGroup,
+    *,
+    inbox: EventInbox,
+    gate: WriteGate,
+    status: StatusWriter,
+    events: EventWriter,
+    metrics: SchedulerMetrics,
+) -> EvictionExecutor:
+    """Return the executor of evictions, with as many requests in flight as there may be binds."""
+    return EvictionExecutor(
+        connection,
+        cluster.resource_of,
+        tasks,
+        inbox=inbox,
+        gate=gate,
+        nominator=status,
+        events=events,
+        scheduler_name=shell.settings.scheduler_name,
+        metrics=metrics,
+        log=shell.log,
+        in_flight=shell.settings.binds_in_flight,
     )
 
 

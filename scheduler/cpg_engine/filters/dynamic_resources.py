@@ -44,7 +44,7 @@ class DynamicResources:
 
 
 def columnar_state(pod_class: PodClass, ledger: Ledger) -> "DynamicResourcesState | None":
-    """Return the state of a class that the filter leaves to the room of nodes, for those who ask what evictions do."""
+    """Return the state of a class that the filter leaves to the room of nodes; plans of evictions read it."""
     devices = pod_class.devices
     if devices is None or not ledger.device_allocator.is_columnar(devices):
         return None

@@ -19,7 +19,7 @@ from cpg_api.core.devices import (
 )
 from cpg_api.core.pod import Pod
 from cpg_client.stores import Added, Change, Deleted, Modified, Synced
-from cpg_engine.cluster.device_needs import claim_keys
+from cpg_engine.cluster.device_needs import used_claims
 from cpg_engine.devices.catalog import DeviceCatalog, extended_owner
 from cpg_scheduler.cache.events import EventCollector
 from cpg_scheduler.cache.versions import SeenVersions
@@ -30,9 +30,7 @@ S = TypeVar("S", bound=DeviceObject)
 
 def device_claims_of(pod: Pod) -> frozenset[str]:
     """Return the claims for devices of a pod, as ``namespace/name``; one that is still to be made has no name yet."""
-    extended = pod.status.extended_resource_claim_status
-    own = () if extended is None else (f"{pod.metadata.namespace}/{extended.resource_claim_name}",)
-    return frozenset((*claim_keys(pod), *own)) if own or pod.spec.resource_claims else frozenset()
+    return frozenset(used_claims(pod))
 
 
 class DeviceCache:

@@ -40,7 +40,7 @@ class ClaimServer(FakeConnection):
         return msgspec.convert(self.objects[_path(name)], ResourceClaim)
 
     def put(self, name: str, **parts: Any) -> None:
-        """Create a claim, or change some of its parts as somebody else does."""
+        """Create a claim, or change some of its parts as another client does."""
         known = cast("Plain", self.objects.get(_path(name), {"metadata": {"name": name, "namespace": "default"}}))
         meta = {"uid": f"uid-{name}", **known["metadata"], **parts.pop("metadata", {})}
         self._store(_path(name), {**known, **parts, "metadata": meta})

@@ -271,7 +271,7 @@ async def test_a_device_with_binding_conditions_is_waited_for() -> None:
 
 @pytest.mark.parametrize("is_new", [False, True])
 async def test_a_device_that_fails_is_released(is_new: bool) -> None:  # noqa: FBT001 - a case
-    """The next attempt may choose another one, whoever had chosen this one."""
+    """The next attempt may choose another one, whichever attempt had chosen this one."""
     fields: dict[str, Any] = {"bindingConditions": [ATTACHED], "bindingFailureConditions": [BROKEN]}
     async with binding() as bench:
         bench.api.put("x", status=allocated(**fields) | conditions(broken="True"))
