@@ -2,12 +2,11 @@
 
 import contextlib
 import itertools
-import random
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from aiohttp import web
+from tests.e2e.scheduler.crashes.failing_requests import bind_despite_failures
 
 from cpg_client.errors import ApiError
 from cpg_client.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
@@ -72,19 +71,7 @@ async def test_a_new_leader_completes_allocated_claims(testbed: "Testbed", api_p
 @pytest.mark.usefixtures("devices")
 async def test_claims_are_allocated_although_many_requests_fail(testbed: "Testbed", api_proxy: "ApiProxy") -> None:
     """With conflicts and outages of any kind at random, in reads and writes; nothing is left of failed attempts."""
-    choices = random.Random(1)  # noqa: S311 - a run can be repeated
-    statuses = [*[0] * 8, 409, 429, 500, 503, 422]
-
-    def refuse(request: web.Request) -> int:
-        return choices.choice(statuses) if "/resourceclaims/" in request.path else 0
-
-    api_proxy.refuse = refuse
-    replica = testbed.start_replica(proxy=api_proxy, backoff={"first": 0.1, "most": 0.5})
-    await testbed.wait_for_log(replica, "ready")
-    await testbed.create(*gang(testbed))
-    await testbed.wait_until(lambda: replica.log_lines("binds dropped"))
-    statuses.remove(422)
-    await testbed.wait_until_bound(SIZE, 60)
+    await bind_despite_failures(testbed, api_proxy, gang(testbed), SIZE)
     await check_claims(testbed)
 
 
