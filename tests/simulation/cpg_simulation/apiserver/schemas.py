@@ -1,0 +1,59 @@
+"""How the lists and maps of each kind are merged, as the OpenAPI of Kubernetes says.
+
+``schemas.json`` is generated from a real server. A list or map without an entry is the usual one: a map is merged by
+its keys, a list is replaced as a whole.
+"""
+
+from functools import cache
+from pathlib import Path
+
+from msgspec import Struct, json
+
+from cpg_client.resources import Resource
+from cpg_simulation.apiserver.values import Object
+
+
+class Schema(Struct, frozen=True, omit_defaults=True):
+    """One value: ``keys`` identify the items of a list for an apply, ``merge`` is their key in a strategic merge."""
+
+    keys: tuple[str, ...] = ()
+    is_set: bool = False
+    is_atomic: bool = False
+    merge: str | None = None
+    fields: "dict[str, Schema]" = {}
+    items: "Schema | None" = None
+    values: "Schema | None" = None
+    default: Object | None = None
+
+    def field(self, name: str) -> "Schema":
+        """Return the schema of a field."""
+        return self.fields.get(name) or self.values or PLAIN
+
+    def item(self) -> "Schema":
+        """Return the schema of the items."""
+        return self.items or PLAIN
+
+
+PLAIN = Schema()
+
+
+@cache
+def _schemas() -> dict[str, Schema]:
+    return json.decode((Path(__file__).parent / "schemas.json").read_bytes(), type=dict[str, Schema])
+
+
+@cache
+def schema_of(resource: Resource) -> Schema:
+    """Return the schema of a kind."""
+    return _schemas()[f"{resource.api_version} {resource.kind}"]
+
+
+def with_defaults(schema: Schema, found: Object) -> Object:
+    """Return an object with the defaults of its fields."""
+    for name, below in schema.fields.items():
+        if below.default is not None and name not in found:
+            found = {**found, name: below.default}
+        elif below.fields and isinstance(found.get(name), dict):
+            inner = with_defaults(below, found[name])
+            found = found if inner is found[name] else {**found, name: inner}
+    return found

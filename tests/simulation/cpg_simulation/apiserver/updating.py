@@ -1,0 +1,200 @@
+"""Changes objects: PUT, the patches and server-side apply."""
+
+from cpg_simulation.apiserver.creating import create_object
+from cpg_simulation.apiserver.deleting import is_over
+from cpg_simulation.apiserver.kinds import PODS, Kind
+from cpg_simulation.apiserver.managed import Managed, apply
+from cpg_simulation.apiserver.patches import json_patch, merge, strategic_merge
+from cpg_simulation.apiserver.refusals import RefusedError, bad_request, conflict, invalid, not_found
+from cpg_simulation.apiserver.schemas import schema_of
+from cpg_simulation.apiserver.storage import Stored
+from cpg_simulation.apiserver.transactions import Call, Transactions
+from cpg_simulation.apiserver.values import Answer, Object
+
+MERGE, STRATEGIC, JSON, APPLY = (
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/json-patch+json",
+    "application/apply-patch+yaml",
+)
+SERVERS_OWN = ("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
+"""Metadata that no client changes."""
+KEPT_BY_STATUS = ("labels", "annotations", "finalizers", "ownerReferences")
+CHANGEABLE_OF_POD = {"activeDeadlineSeconds", "terminationGracePeriodSeconds", "tolerations", "schedulingGates"}
+CHANGEABLE_WHILE_GATED = {"nodeSelector", "affinity"}
+
+
+def put(transactions: Transactions, call: Call) -> Answer:
+    """Replace an object."""
+    body = call.object_body()
+    metadata = body.get("metadata") or {}
+    old = transactions.find(call)
+    if metadata.get("name", "") != call.name:
+        raise bad_request(f"the name of the object ({metadata.get('name')}) does not match the name on the URL")
+    uid = old.value["metadata"]["uid"]
+    if metadata.get("uid", uid) != uid:
+        why = f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {uid}"
+        raise conflict(call.kind, call.name, why)
+    if call.kind.needs_version and not metadata.get("resourceVersion"):
+        why = "Invalid value: 0: must be specified for an update"
+        raise invalid(call.kind, call.name, "metadata.resourceVersion", why)
+    return _update(transactions, call, old, body, "update")
+
+
+def finalize(transactions: Transactions, call: Call) -> Answer:
+    """Replace the finalizers in the spec of a namespace, which is gone once it has none."""
+    body, old = call.object_body(), transactions.find(call)
+    return _update(transactions, call, old, {**_plain(old), "spec": body.get("spec") or {}}, "update")
+
+
+def patch(transactions: Transactions, call: Call) -> Answer:
+    """Patch an object."""
+    content_type = call.request.content_type
+    if content_type == APPLY:
+        return _apply(transactions, call)
+    old = transactions.find(call)
+    body = call.body() if content_type == JSON else call.object_body()
+    if content_type == STRATEGIC and not call.kind.is_custom:
+        new = strategic_merge(_plain(old), body, schema_of(call.kind.resource))
+    elif content_type == MERGE:
+        new = merge(_plain(old), body)
+    elif content_type == JSON:
+        new = json_patch(_plain(old), body)
+    else:
+        raise RefusedError(415, "UnsupportedMediaType", "the body of the request was in an unknown format")
+    return _update(transactions, call, old, new, "patch")
+
+
+def _apply(transactions: Transactions, call: Call) -> Answer:
+    if "fieldManager" not in call.request.query:
+        raise bad_request("PatchOptions.meta.k8s.io is invalid: fieldManager: Required value")
+    config, manager = call.object_body(), call.manager(applies=True)
+    config = _reset(call, config)
+    old = transactions.storage.get(call.kind, call.key)
+    if old is None:
+        return _create_applied(transactions, call, config)
+    force = call.request.query.get("force") == "true"
+    new, owners = apply(old.managed, _plain(old), config, manager, force=force)
+    return _update(transactions, call, old, new, "apply", Managed(call.kind, owners=owners))
+
+
+def _reset(call: Call, config: Object) -> Object:
+    """Return a configuration without the fields that the endpoint does not change."""
+    if call.subresource:
+        kept = {name: one for name, one in config["metadata"].items() if name not in KEPT_BY_STATUS}
+        return {name: kept if name == "metadata" else one for name, one in config.items() if name != "spec"}
+    if call.kind.has_status:
+        return {name: one for name, one in config.items() if name != "status"}
+    return config
+
+
+def _create_applied(transactions: Transactions, call: Call, config: Object) -> Answer:
+    if call.subresource:
+        raise not_found(call.kind, call.name)
+    if uid := config["metadata"].get("uid"):
+        why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+        raise conflict(call.kind, call.name, why)
+    _, owners = apply(Managed(call.kind), {}, config, call.manager(applies=True), force=True)
+    managed = Managed(call.kind, owners=owners)
+    return Answer(201, create_object(transactions, call, config, verb="apply", managed=managed).body)
+
+
+def _plain(old: Stored) -> Object:
+    """Return an object without its managed fields, which are kept beside it."""
+    if "managedFields" not in old.value["metadata"]:
+        return old.value
+    metadata = {name: one for name, one in old.value["metadata"].items() if name != "managedFields"}
+    return {**old.value, "metadata": metadata}
+
+
+def _update(
+    transactions: Transactions,
+    call: Call,
+    old: Stored,
+    new: Object,
+    verb: str,
+    managed: Managed | None = None,
+) -> Answer:
+    """Store a new version if it is based on the present one, or remove what has lost its last finalizer."""
+    before = _plain(old)
+    metadata = new.get("metadata") or {}
+    version = metadata.get("resourceVersion")
+    if version and version != before["metadata"]["resourceVersion"]:
+        raise conflict(call.kind, call.name)
+    if metadata.get("uid", before["metadata"]["uid"]) != before["metadata"]["uid"]:
+        why = f'Invalid value: "{metadata["uid"]}": field is immutable'
+        raise invalid(call.kind, call.name, "metadata.uid", why)
+    new = _prepared(call, before, {**new, "metadata": metadata})
+    _validate(call, before, new)
+    if is_over(new):
+        transactions.check(call, old, new)
+        transactions.remove(call, verb, old)
+        return Answer(200, Stored(new, old.managed).body)
+    if managed is None:
+        managed = old.managed if new == before else old.managed.updated(call.manager(), before, new)
+    return Answer(200, transactions.commit(call, verb, new, managed).body)
+
+
+def _prepared(call: Call, old: Object, new: Object) -> Object:
+    """Return a new version with all that the request cannot change as it was."""
+    before, kind = old["metadata"], call.kind
+    kept = {"apiVersion": old["apiVersion"], "kind": old["kind"]}
+    metadata = {name: one for name, one in new["metadata"].items() if name not in SERVERS_OWN}
+    metadata |= {name: before[name] for name in (*SERVERS_OWN, "uid", "name", "resourceVersion") if name in before}
+    metadata.pop("managedFields", None)
+    if call.subresource == "status":
+        if kind.takes_metadata_with_status:
+            if kind is PODS:
+                metadata = _with_old(metadata, before, ("ownerReferences",))
+        else:
+            metadata = before
+        return {**old, **kept, "metadata": metadata, "status": new.get("status") or {}}
+    found = {**new, **kept, "metadata": metadata}
+    if kind.has_status:
+        found = _with_old(found, old, ("status",))
+    is_changed = kind.has_generation and _content(found) != _content(old)
+    if is_changed:
+        metadata["generation"] = before["generation"] + 1
+    return found
+
+
+def _with_old(new: Object, old: Object, names: tuple[str, ...]) -> Object:
+    others = {name: one for name, one in new.items() if name not in names}
+    return others | {name: old[name] for name in names if name in old}
+
+
+def _content(found: Object) -> Object:
+    return {name: one for name, one in found.items() if name not in ("metadata", "status")}
+
+
+def _validate(call: Call, old: Object, new: Object) -> None:
+    before, after = old["metadata"].get("finalizers") or [], new["metadata"].get("finalizers") or []
+    added = [one for one in after if one not in before]
+    if added and "deletionTimestamp" in old["metadata"]:
+        names = ", ".join(f'"{one}"' for one in added)
+        why = (
+            "Forbidden: no new finalizers can be added if the object is being deleted,"
+            f" found new finalizers []string{{{names}}}"
+        )
+        raise invalid(call.kind, call.name, "metadata.finalizers", why, "FieldValueForbidden")
+    if call.kind is PODS and new["spec"] is not old["spec"]:
+        _validate_pod(call.kind, call.name, old["spec"], new["spec"])
+
+
+def _validate_pod(kind: Kind, name: str, old: Object, new: Object) -> None:
+    gates = [one["name"] for one in old.get("schedulingGates") or ()]
+    allowed = CHANGEABLE_OF_POD | (CHANGEABLE_WHILE_GATED if gates else set())
+    if any(one["name"] not in gates for one in new.get("schedulingGates") or ()):
+        why = "Forbidden: only deletion is allowed, but found new scheduling gate"
+        raise invalid(kind, name, "spec.schedulingGates", why, "FieldValueForbidden")
+    if _without_images(old, allowed) != _without_images(new, allowed):
+        why = "Forbidden: pod updates may not change fields other than those of the list"
+        raise invalid(kind, name, "spec", why, "FieldValueForbidden")
+
+
+def _without_images(spec: Object, allowed: set[str]) -> Object:
+    return {
+        name: [{**one, "image": ""} for one in part] if name in ("containers", "initContainers") else part
+        for name, part in spec.items()
+        if name not in allowed
+    }
