@@ -1,0 +1,131 @@
+"""The invariants of a night: fed with every write, asked for their violations."""
+
+import heapq
+import itertools
+from collections.abc import Collection, Iterable, Sequence
+
+from cpg_api.scheduling.names import GROUP, SCHEDULER_NAME
+from cpg_scheduler.preemption.planner import REFUSED_VICTIM_TTL_SECONDS
+from cpg_simulation.checks.changes import Change, role_of
+from cpg_simulation.checks.cluster import ObservedCluster
+from cpg_simulation.checks.knowledge import Knowledge
+from cpg_simulation.checks.leases import LEASES, Leases
+from cpg_simulation.checks.night_end import NightEnd
+from cpg_simulation.checks.registry import SETTLED_RULES, WRITE_RULES
+from cpg_simulation.checks.values import Expectation, Finding, RecordedWrite, Rule, SentRequest, Violation
+
+
+class Checks:
+    """Checks every write as it happens: ``server.on_write.append(checks.observe)``.
+
+    The coordinator says what the writes do not show: when bytes leave a process (``sent``), what a process has received
+    (``received``), that it has ended (``ended``), and until when something is faulty (``disturbed``). Without that, a
+    write counts as sent when it arrives, by a process that knows everything.
+    """
+
+    def __init__(
+        self,
+        *,
+        scheduler_name: str = SCHEDULER_NAME,
+        api_groups: Sequence[str] = (GROUP,),
+        rules: Sequence[Rule] = WRITE_RULES,
+    ) -> None:
+        """Know nothing yet; ``api_groups`` are those of the groups that are served."""
+        self.violations: list[Violation] = []
+        self.cluster = ObservedCluster(scheduler_name, api_groups)
+        self.leases = Leases()
+        self.knowledge = Knowledge()
+        self._sent: dict[int, tuple[SentRequest, float]] = {}
+        """When each request was sent, by the identity of its object, which the journal keeps."""
+        self._rules = rules
+        self._quiet_since = 0.0
+        self._due: list[tuple[float, int, Rule, Expectation]] = []
+        self._numbers = itertools.count()
+        self._revision = 0
+        self._refused_until = 0.0
+
+    # What the coordinator reports.
+
+    def sent(self, request: SentRequest, now: float) -> None:
+        """Note that the first byte of a request has left a process."""
+        self._sent[id(request)] = (request, now)
+        if request.method == "POST" and request.path.endswith("/binding"):
+            *_, namespace, _, name, _ = request.path.split("/")
+            pod = self.cluster.pods.get(f"{namespace}/{name}")
+            batch = self.cluster.tree_name(pod) if pod is not None else request.path
+            self.knowledge.sent(request.user, f"{namespace}/{name}", batch, now)
+
+    def received(self, user: str, resource: str, revision: int, now: float) -> None:
+        """Note that a process has received a revision of a resource."""
+        self.knowledge.received(user, resource, revision, now)
+
+    def ended(self, user: str, now: float) -> None:
+        """Note that a process has ended or was killed."""
+        self.knowledge.ended(user)
+        self.disturbed(now)
+
+    def disturbed(self, until: float) -> None:
+        """Note a fault that lasts until some time: no rule with a time limit counts seconds before."""
+        self._quiet_since = max(self._quiet_since, until)
+
+    def restored(self, objects: Iterable[RecordedWrite], now: float) -> None:
+        """Start anew from the objects of a restored etcd, each as if it were created now."""
+        self.cluster = ObservedCluster(self.cluster.scheduler_name, tuple(self.cluster.stores))
+        self.leases.forget()
+        self.knowledge = Knowledge()
+        self._due.clear()
+        self.disturbed(now)
+        for write in objects:
+            self.cluster.apply(write, "")
+
+    def refused(self, request: SentRequest, now: float) -> None:
+        """Note that a request was refused: a pod that cannot be deleted is no victim for a while."""
+        if request.method == "DELETE" and "/pods/" in request.path:
+            self._refused_until = now + REFUSED_VICTIM_TTL_SECONDS
+
+    # Checking.
+
+    def observe(self, write: RecordedWrite) -> None:
+        """Check a write, and every expectation that is due by now."""
+        self.advance(write.time)
+        self._revision = write.revision
+        role, process = role_of(write.user), self.knowledge.process(write.user)
+        if write.resource == LEASES:
+            self.leases.apply(write, role, process)
+        name = f"{write.namespace}/{write.name}"
+        if write.resource == "pods" and write.old is None:
+            self.knowledge.forget(name)
+        pod = self.cluster.apply(write, process if role else "")
+        _, sent = self._sent.get(id(write.request), (None, write.time))
+        change = Change(write, self.cluster, self.leases, role, process, sent, self.knowledge, pod)
+        for rule in self._rules:
+            self._take(rule, rule.check(change), write.time)
+
+    def advance(self, now: float) -> None:
+        """Check the expectations that are due by now; those with a fault in their time get it anew."""
+        while self._due and self._due[0][0] <= now:
+            _, number, rule, expected = heapq.heappop(self._due)
+            due = self._quiet_since + expected.seconds
+            if due > now:
+                heapq.heappush(self._due, (due, number, rule, expected))
+            elif (finding := expected.broken()) is not None:
+                self._report(rule, finding, now)
+
+    def settle(self, living: Collection[str], now: float) -> list[Violation]:
+        """Check what has to hold at the end of a night, with the processes that run; return all violations."""
+        self.advance(now)
+        night_end = NightEnd(self.cluster, self.leases, living, now, self._refused_until)
+        for rule in SETTLED_RULES:
+            self._take(rule, rule.check(night_end), now)
+        return self.violations
+
+    def _take(self, rule: Rule, findings: Iterable[Finding | Expectation], now: float) -> None:
+        for found in findings:
+            if isinstance(found, Finding):
+                self._report(rule, found, now)
+            else:
+                due = max(now, self._quiet_since) + found.seconds
+                heapq.heappush(self._due, (due, next(self._numbers), rule, found))
+
+    def _report(self, rule: Rule, finding: Finding, now: float) -> None:
+        self.violations.append(Violation(rule.name, now, self._revision, finding.objects, finding.sentence))

@@ -1,0 +1,164 @@
+"""Which pods the scheduler may evict, and that units are evicted as a whole."""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from cpg_api.scheduling.forest import key_of
+from cpg_api.scheduling.names import DISRUPTION_TARGET
+from cpg_api.scheduling.podgroup import PodGroup
+from cpg_simulation.checks.changes import SCHEDULER, Change
+from cpg_simulation.checks.cluster import ObservedCluster, TrackedPod
+from cpg_simulation.checks.values import Expectation, Finding, Object, Rule
+
+Findings = Iterator[Finding | Expectation]
+_PREEMPTOR = re.compile(r"\S+: preempting to accommodate a higher priority (\w+) (\S+) (\S+)")
+NEVER = "Never"
+WHOLE_UNIT_SECONDS = 60.0
+
+
+class PreemptorName(NamedTuple):
+    """The preemptor that a condition names."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+def preemptor_of(conditions: list[Object]) -> PreemptorName | None:
+    """Return for which preemptor an object says that it is evicted; None if it says nothing of the kind."""
+    for condition in conditions:
+        if condition["type"] == DISRUPTION_TARGET and condition["status"] == "True":
+            match = _PREEMPTOR.fullmatch(condition.get("message", ""))
+            return PreemptorName(*match.groups()) if match else None
+    return None
+
+
+def _marked_first(change: Change) -> Findings:
+    """Yield that a deleted pod named no preemptor."""
+    pod = change.evicted
+    if pod is not None and preemptor_of(_conditions_before(change)) is None:
+        yield Finding((str(pod),), f"{pod} is deleted by the scheduler, and its conditions name no preemptor")
+
+
+def _only_lower_priority(change: Change) -> Findings:
+    """Yield that a pod is marked or deleted for a preemptor whose priority is not higher."""
+    pod, marked = change.evicted, _newly_marked(change)
+    found = preemptor_of(_conditions_before(change)) if pod is not None else marked
+    if found is None or change.pod is None:
+        return
+    priority = change.cluster.priorities.get(found.uid)
+    if priority is not None and change.pod.priority >= priority:
+        yield Finding(
+            (str(change.pod), f"{found.kind} {found.name}"),
+            f"{change.pod} of priority {change.pod.priority} is evicted for {found.kind} {found.name} of {priority}",
+        )
+
+
+def _never_preempts(change: Change) -> Findings:
+    """Yield that a pod is marked for a preemptor that never preempts."""
+    found = _newly_marked(change)
+    if found is None or change.pod is None:
+        return
+    refusing = _refusing(change, found)
+    if refusing:
+        yield Finding(
+            (str(change.pod), refusing),
+            f"{change.pod} is evicted for {found.kind} {found.name}, and {refusing} never preempts",
+        )
+
+
+def _refusing(change: Change, found: PreemptorName) -> str:
+    """Return what of a preemptor has the policy Never, as far as the scheduler knew it."""
+    cluster = change.cluster
+    for group in (group for store in cluster.stores.values() for group in store):
+        if group.metadata.uid == found.uid and group.spec.preemption_policy == NEVER:
+            return str(key_of(group))
+    for pod in cluster.pods.values():
+        is_of_preemptor = pod.pod.metadata.uid == found.uid or _root_uid(cluster, pod) == found.uid
+        is_known = cluster.is_pending(pod) and change.view.sees("pods", pod.created_at)
+        if is_of_preemptor and is_known and pod.pod.spec.preemption_policy == NEVER:
+            return str(pod)
+    return ""
+
+
+def _root_uid(cluster: ObservedCluster, pod: TrackedPod) -> str:
+    above = cluster.groups_above(pod)
+    return above[-1].metadata.uid if above else ""
+
+
+def _units_go_whole(change: Change) -> Findings:
+    """Expect that the other pods of a unit follow one that is evicted.
+
+    Pods that join the unit later may stay. So may all where the leader has changed and the minimum is complete: the
+    next leader finds no trace of the eviction then.
+    """
+    pod = change.evicted
+    if pod is None:
+        return
+    rest = [
+        (other, other.pod.metadata.uid)
+        for other in change.cluster.unit_of(pod)
+        if other is not pod and other.takes_room and change.view.sees("pods", other.bound_at)
+    ]
+    if rest:
+        yield Expectation(WHOLE_UNIT_SECONDS, lambda: _left_over(change, pod, rest))
+
+
+def _left_over(change: Change, pod: TrackedPod, rest: list[tuple[TrackedPod, str]]) -> Finding | None:
+    """Return which pods of a unit are still there although one of them was evicted."""
+    cluster = change.cluster
+    staying = [other for other, uid in rest if _still_runs(cluster, other, uid)]
+    is_same_leader = change.leases.state(SCHEDULER, float("inf")).holder == change.process
+    if not staying or (not is_same_leader and all(_has_minimum(cluster, other) for other in staying)):
+        return None
+    names = ", ".join(map(str, staying))
+    return Finding((str(pod), *map(str, staying)), f"{pod} was evicted, and of its unit {names} still run")
+
+
+def _still_runs(cluster: ObservedCluster, pod: TrackedPod, uid: str) -> bool:
+    is_there = cluster.pods.get(pod.name) is pod and pod.pod.metadata.uid == uid
+    return is_there and pod.takes_room and not pod.is_deleting
+
+
+def _has_minimum(cluster: ObservedCluster, pod: TrackedPod) -> bool:
+    """Return whether the PodGroup of a pod has its minimum without those that were evicted."""
+    above = cluster.groups_above(pod)
+    if not above or not isinstance(above[0], PodGroup) or pod.group is None:
+        return True
+    return sum(other.is_placed for other in cluster.members(pod.group)) >= above[0].minimum
+
+
+def _newly_marked(change: Change) -> PreemptorName | None:
+    """Return the preemptor for which this write of the scheduler marks a pod; None if it marks none."""
+    if change.pod is None or change.role != SCHEDULER or change.write.new is None or change.write.old is None:
+        return None
+    found = preemptor_of(change.pod.conditions())
+    return None if found == preemptor_of(_conditions_before(change)) else found
+
+
+def _conditions_before(change: Change) -> list[Object]:
+    return (change.write.old or {}).get("status", {}).get("conditions") or []
+
+
+MARKED_FIRST = Rule(
+    name="Victims are marked before they are deleted",
+    promise="The scheduler deletes a pod only after its condition DisruptionTarget has named the preemptor.",
+    check=_marked_first,
+)
+ONLY_LOWER_PRIORITY = Rule(
+    name="Only lower priorities are evicted",
+    promise="No pod of equal or higher priority is marked or deleted for a preemptor.",
+    check=_only_lower_priority,
+)
+NEVER_PREEMPTS = Rule(
+    name="The policy Never is respected",
+    promise="No pod is marked for a preemptor whose root or pods have the preemptionPolicy Never.",
+    check=_never_preempts,
+)
+UNITS_GO_WHOLE = Rule(
+    name="Units are evicted as a whole",
+    promise=f"When a pod of a unit is evicted, the others follow within {WHOLE_UNIT_SECONDS:g} s.",
+    check=_units_go_whole,
+    seconds=WHOLE_UNIT_SECONDS,
+)

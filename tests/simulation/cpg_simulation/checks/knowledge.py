@@ -1,0 +1,83 @@
+"""What each process had received when it decided, so that no rule asks for what it could not know.
+
+A watch is late, and a bind is validated before its batch is sent. So a write is judged by what its process had received
+``VALIDATION_SECONDS`` before it sent the first request of that batch.
+"""
+
+import math
+import re
+from bisect import bisect_right
+from collections import defaultdict
+from typing import NamedTuple
+
+VALIDATION_SECONDS = 1.0
+"""Between validation and the first byte of a bind the scheduler may wait for a write of the pod's status."""
+BATCH_SECONDS = 3.0
+"""Binds of one tree by one process that follow each other within this time count as one batch, validated once."""
+
+_REVISION = re.compile(rb'"resourceVersion":\s*"(\d+)"')
+
+
+def newest_revision(data: bytes) -> int:
+    """Return the newest revision in a list or in lines of a watch, or 0."""
+    return max(map(int, _REVISION.findall(data)), default=0)
+
+
+class View(NamedTuple):
+    """What a process knew when it decided about a write: the newest revision that it had received of each resource."""
+
+    revisions: dict[str, float]
+
+    def sees(self, resource: str, revision: int) -> bool:
+        """Return whether the process had received a revision; without a record of what it received, it had."""
+        return revision <= self.revisions.get(resource, math.inf)
+
+
+class Knowledge:
+    """What the processes have received and sent."""
+
+    def __init__(self) -> None:
+        """Start with processes that have received nothing."""
+        self._starts: defaultdict[str, int] = defaultdict(int)
+        self._received: dict[tuple[str, str], tuple[list[float], list[int]]] = {}
+        self._batches: dict[tuple[str, str], tuple[float, float]] = {}
+        self._decided: dict[tuple[str, str], float] = {}
+
+    def process(self, user: str) -> str:
+        """Return the name of a process, which differs each time that it is started."""
+        starts = self._starts.get(user)
+        return user if starts is None else f"{user}#{starts}"
+
+    def ended(self, user: str) -> None:
+        """Note that a process has ended: the next one of its name knows nothing."""
+        self._starts[user] += 1
+
+    def received(self, user: str, resource: str, revision: int, now: float) -> None:
+        """Note that a process has received a revision of a resource, by a watch or a list."""
+        times, revisions = self._received.setdefault((self.process(user), resource), ([], []))
+        times.append(now)
+        revisions.append(max(revision, revisions[-1]) if revisions else revision)
+
+    def sent(self, user: str, subject: str, batch: str, now: float) -> None:
+        """Note that a process has sent a request about a subject, as a part of a batch; repetitions change nothing."""
+        process = self.process(user)
+        first, last = self._batches.get((process, batch), (now, -math.inf))
+        first = first if now - last <= BATCH_SECONDS else now
+        self._batches[process, batch] = (first, now)
+        self._decided.setdefault((process, subject), first)
+
+    def forget(self, subject: str) -> None:
+        """Forget what was sent about a subject: there is another of its name."""
+        for key in [key for key in self._decided if key[1] == subject]:
+            del self._decided[key]
+
+    def view(self, user: str, subject: str, now: float) -> View:
+        """Return what a process knew when it decided about a subject; ``now`` is when its request was sent."""
+        process = self.process(user)
+        decided = self._decided.get((process, subject), now) - VALIDATION_SECONDS
+        seen = {}
+        for (known, resource), (times, revisions) in self._received.items():
+            if known == process:
+                place = bisect_right(times, decided)
+                seen[resource] = revisions[place - 1] if place else -math.inf
+        return View(seen)

@@ -1,0 +1,29 @@
+"""The end of a night: everything has been quiet for a while, so everything has to be in order."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
+
+from cpg_simulation.checks.cluster import ObservedCluster
+from cpg_simulation.checks.leases import Leases
+from cpg_simulation.checks.second_opinion import SecondOpinion, ask
+
+QUIET_SECONDS = 60.0
+"""How long nothing has failed and no user has acted before the end: more than every backoff."""
+
+
+@dataclass(frozen=True)
+class NightEnd:
+    """The state at the end; ``living`` are the processes that run, by user."""
+
+    cluster: ObservedCluster
+    leases: Leases
+    living: Collection[str]
+    now: float
+    refused_until: float = 0.0
+    """Until when pods may be no victims because the API server has refused to delete them."""
+
+    @cached_property
+    def opinion(self) -> SecondOpinion:
+        """What a scheduler would do that starts now."""
+        return ask(self.cluster, self.now)

@@ -1,0 +1,37 @@
+"""The list of all rules."""
+
+from collections.abc import Sequence
+
+from cpg_simulation.checks.binds import BOUND_ONCE, ONLY_OWN_PODS, ROOM, TAKES_THE_POD
+from cpg_simulation.checks.evictions import MARKED_FIRST, NEVER_PREEMPTS, ONLY_LOWER_PRIORITY, UNITS_GO_WHOLE
+from cpg_simulation.checks.fence import ONLY_THE_LEADER_WRITES
+from cpg_simulation.checks.settled_pods import (
+    NO_STALE_NOMINATION,
+    NO_STALE_VICTIM,
+    PENDING_PODS_SAY_WHY,
+    PREEMPTORS_EVICT,
+    WHAT_FITS_IS_BOUND,
+)
+from cpg_simulation.checks.values import Rule
+
+WRITE_RULES: Sequence[Rule] = (
+    BOUND_ONCE,
+    ONLY_OWN_PODS,
+    ROOM,
+    TAKES_THE_POD,
+    ONLY_THE_LEADER_WRITES,
+    MARKED_FIRST,
+    ONLY_LOWER_PRIORITY,
+    NEVER_PREEMPTS,
+    UNITS_GO_WHOLE,
+)
+"""What has to hold after every write."""
+
+SETTLED_RULES: Sequence[Rule] = (
+    WHAT_FITS_IS_BOUND,
+    PREEMPTORS_EVICT,
+    PENDING_PODS_SAY_WHY,
+    NO_STALE_NOMINATION,
+    NO_STALE_VICTIM,
+)
+"""What has to hold at the end of a night."""

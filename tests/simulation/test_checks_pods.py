@@ -1,0 +1,111 @@
+"""The rules about pods at the end of a night: each with a state that breaks it and one that does not."""
+
+from typing import Any
+
+import pytest
+
+from cpg_simulation.checks.history import HandRequest, History
+
+WHY = "Pending pods say why"
+
+
+def waiting(cpu: str = "8", **spec: Any) -> History:
+    """Return a history with a pod that waits for room, and says so."""
+    history = History()
+    history.node("n", cpu="4")
+    history.pod("a", cpu=cpu, **spec)
+    history.wait_for("a")
+    return history
+
+
+def test_a_pod_that_waits_for_room_is_in_order() -> None:
+    """Nothing is broken where nothing fits."""
+    assert waiting().settled() == []
+
+
+def test_a_pod_that_fits_is_bound() -> None:
+    """A pod that would fit must not wait."""
+    assert waiting("2").settled() == ["What fits is bound"]
+
+
+def test_a_gang_that_fits_is_bound_and_half_a_gang_waits() -> None:
+    """Two pods of a gang of three wait for the third, and then all must be bound."""
+    history = History()
+    history.node("n", cpu="4")
+    history.group("gang", 3)
+    for name in "ab":
+        history.pod(name, "gang")
+        history.wait_for(name, "WaitingForGroup")
+    assert [rule for rule in history.settled() if rule in {WHY, "What fits is bound"}] == []
+    history.pod("c", "gang")
+    history.wait_for("c", "WaitingForGroup")
+    assert "What fits is bound" in history.settled()
+
+
+@pytest.mark.parametrize(("priority", "broken"), [(100, ["Higher priorities get their room"]), (10, [])])
+def test_a_pod_of_higher_priority_gets_its_room(priority: int, broken: list[str]) -> None:
+    """A pod that could preempt must not wait."""
+    history = waiting("4", priority=priority)
+    history.pod("low", node="n", priority=10, cpu="4")
+    assert history.settled() == broken
+
+
+def test_victims_that_cannot_be_deleted_are_left_out() -> None:
+    """A refusal excludes victims for five minutes, so nothing can be said about preemption in that time."""
+    history = waiting("4", priority=100)
+    history.pod("low", node="n", priority=10, cpu="4")
+    history.checks.refused(_deletion(), 0.0)
+    assert history.settled() == []
+    history.now = 301.0
+    assert "Higher priorities get their room" in history.settled()
+
+
+def _deletion() -> HandRequest:
+    return HandRequest("DELETE", "/api/v1/namespaces/team/pods/low", "scheduler-0")
+
+
+@pytest.mark.parametrize(
+    ("reason", "message"), [("WaitingForGroup", "no room"), ("Unschedulable", ""), ("Strange", "no room")]
+)
+def test_reasons_are_true_and_have_a_message(reason: str, message: str) -> None:
+    """A reason that is not the one of a new scheduler, no message, and a reason of no list."""
+    history = waiting()
+    history.wait_for("a", reason, message)
+    assert history.settled() == [WHY]
+
+
+def test_a_pending_pod_has_the_condition() -> None:
+    """Silence is broken; a pod of another scheduler, with a gate, or that ends may be silent."""
+    history = History()
+    history.pod("a")
+    assert history.settled() == [WHY]
+    history = History()
+    history.pod("foreign", schedulerName="other")
+    history.pod("gated", schedulingGates=[{"name": "wait"}])
+    history.pod("ending")
+    history.evict("ending", "user")
+    assert history.settled() == []
+
+
+@pytest.mark.parametrize("is_ending", [True, False])
+def test_a_nomination_needs_a_victim_that_ends(is_ending: bool) -> None:  # noqa: FBT001 - a parameter
+    """While a victim terminates its preemptor is nominated; afterwards it is not."""
+    history = waiting("4", priority=100)
+    history.pod("low", node="n", priority=10, cpu="4")
+    history.mark("low", "a")
+    history.evict("low")
+    history.status("pods", "a", "scheduler-0", nominatedNodeName="n")
+    if not is_ending:
+        history.remove("pods", "low", "kubelet")
+    assert ("No nomination is left over" in history.settled()) is not is_ending
+
+
+@pytest.mark.parametrize("is_ending", [True, False])
+def test_a_victim_ends(is_ending: bool) -> None:  # noqa: FBT001 - a parameter
+    """A pod that says that it is evicted is being deleted."""
+    history = waiting("4", priority=100)
+    history.pod("low", node="n", priority=10, cpu="4")
+    history.mark("low", "a")
+    if is_ending:
+        history.evict("low")
+    assert ("No running pod calls itself a victim" in history.settled()) is not is_ending
