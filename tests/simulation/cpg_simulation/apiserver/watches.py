@@ -29,6 +29,11 @@ class Watch:
         self._start(query.get("resourceVersion", ""))
 
     @property
+    def version(self) -> int:
+        """The revision up to which lines were taken."""
+        return self._version
+
+    @property
     def has_lines(self) -> bool:
         """Whether a line is ready."""
         self._skip()

@@ -1,0 +1,1 @@
+"""Nights as data: a cluster, what users do, and what fails when."""

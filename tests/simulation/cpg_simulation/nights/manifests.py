@@ -1,0 +1,131 @@
+"""The objects of a plan, as users would write them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from cpg_api.scheduling.names import POD_GROUP_LABEL
+from cpg_client import resources
+from cpg_client.resources import Resource
+from cpg_simulation.nights.plan import Flavour, GroupPlan, NodePlan, TreePlan
+
+Manifest = dict[str, Any]
+NAMESPACE = "work"
+INSTANTIATE = "scheduling.cpg.dev/instantiate"
+LEAVES = {"crd": resources.CPG_POD_GROUPS, "native": resources.NATIVE_POD_GROUPS}
+INNER = {"crd": resources.CPG_COMPOSITE_POD_GROUPS, "native": resources.NATIVE_COMPOSITE_POD_GROUPS}
+WORKLOADS = {"crd": resources.CPG_WORKLOADS, "native": resources.NATIVE_WORKLOADS}
+TREE_LABEL = "example.com/tree"
+
+
+def _manifest(resource: Resource, metadata: Manifest, **fields: Any) -> Manifest:
+    if resource.namespaced:
+        metadata = {"namespace": NAMESPACE, **metadata}
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **fields}
+
+
+def node(plan: NodePlan) -> Manifest:
+    """Return a node that is ready."""
+    amounts = {"cpu": f"{plan.cpu}m", "memory": "64Gi", "pods": str(plan.pods)}
+    return _manifest(
+        resources.NODES,
+        {"name": plan.name, "labels": node_labels(plan)},
+        spec={},
+        status={"capacity": amounts, "allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]},
+    )
+
+
+def node_labels(plan: NodePlan) -> dict[str, str]:
+    """Return the labels of a node."""
+    return {
+        "kubernetes.io/hostname": plan.name,
+        "topology.kubernetes.io/zone": plan.zone,
+        "example.com/rack": plan.rack,
+    }
+
+
+def priority_class(name: str, value: int) -> Manifest:
+    """Return a PriorityClass."""
+    return _manifest(resources.PRIORITY_CLASSES, {"name": name}, value=value)
+
+
+def group(plan: GroupPlan, tree: TreePlan, flavour: Flavour) -> tuple[Resource, Manifest]:
+    """Return a group and its resource."""
+    resource = (LEAVES if plan.pods is not None else INNER)[flavour]
+    spec: Manifest = {}
+    if plan.parent:
+        spec["parentCompositePodGroupName"] = plan.parent
+    if plan.parent or plan.pods is None or tree.from_workload:
+        spec["workloadRef"] = {"workloadName": tree.name, "templateName": plan.name}
+    spec |= _policies(plan, tree)
+    if tree.from_workload and flavour == "crd":
+        spec = {key: spec[key] for key in ("parentCompositePodGroupName", "workloadRef") if key in spec}
+    return resource, _manifest(resource, {"name": plan.name, "labels": {TREE_LABEL: tree.name}}, spec=spec)
+
+
+def _policies(plan: GroupPlan, tree: TreePlan) -> Manifest:
+    minimum = "minCount" if plan.pods is not None else "minGroupCount"
+    found: Manifest = {
+        "schedulingPolicy": {"basic": {}} if plan.gang is None else {"gang": {minimum: plan.gang}},
+        "disruptionMode": {"all": {}} if plan.is_unit else {"single": {}},
+    }
+    if plan.key:
+        found["schedulingConstraints"] = {"topology": [{"key": plan.key}]}
+    if tree.priority:
+        found["priorityClassName"] = tree.priority
+    if tree.never_preempts:
+        found["preemptionPolicy"] = "Never"
+    return found
+
+
+def workload(tree: TreePlan, flavour: Flavour) -> tuple[Resource, Manifest]:
+    """Return the Workload with the templates of a tree."""
+    resource = WORKLOADS[flavour]
+    top = next(group for group in tree.groups if not group.parent)
+    composite, leaves = _templates(tree, [top])
+    spec = {
+        key: found for key, found in (("compositePodGroupTemplates", composite), ("podGroupTemplates", leaves)) if found
+    }
+    return resource, _manifest(resource, {"name": tree.name, "labels": {TREE_LABEL: tree.name}}, spec=spec)
+
+
+def _templates(tree: TreePlan, level: list[GroupPlan]) -> tuple[list[Manifest], list[Manifest]]:
+    composites, leaves = [], []
+    for plan in level:
+        found: Manifest = {"name": plan.name, **_policies(plan, tree)}
+        if plan.pods is not None:
+            leaves.append(found)
+            continue
+        below = _templates(tree, [group for group in tree.groups if group.parent == plan.name])
+        for key, children in zip(("compositePodGroupTemplates", "podGroupTemplates"), below, strict=True):
+            if children:
+                found[key] = children
+        composites.append(found)
+    return composites, leaves
+
+
+def objects_of(tree: TreePlan, flavour: Flavour) -> Iterator[tuple[Resource, Manifest]]:
+    """Yield the groups of a tree, and the Workload of their templates."""
+    if any(plan.parent or plan.pods is None for plan in tree.groups) or (tree.groups and tree.from_workload):
+        yield workload(tree, flavour)
+    for plan in tree.groups:
+        yield group(plan, tree, flavour)
+
+
+def pod(tree: TreePlan, plan: GroupPlan | None, name: str, flavour: Flavour) -> Manifest:
+    """Return a pod of a leaf, or the single pod of a tree."""
+    labels = {TREE_LABEL: tree.name}
+    cpu = plan.cpu if plan is not None else tree.cpu
+    spec: Manifest = {
+        "schedulerName": tree.scheduler,
+        "terminationGracePeriodSeconds": tree.grace,
+        "containers": [{"name": "main", "image": "busybox", "resources": {"requests": {"cpu": f"{cpu}m"}}}],
+    }
+    if tree.priority:
+        spec["priorityClassName"] = tree.priority
+    if tree.never_preempts:
+        spec["preemptionPolicy"] = "Never"
+    if plan is not None and flavour == "native":
+        spec["schedulingGroup"] = {"podGroupName": plan.name}
+    elif plan is not None:
+        labels[POD_GROUP_LABEL] = plan.name
+    return _manifest(resources.PODS, {"name": name, "labels": labels}, spec=spec)

@@ -1,0 +1,154 @@
+"""The plan of a night. It is data, so that a night can be played again, told in words, and shortened."""
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+Flavour: TypeAlias = Literal["crd", "native"]
+
+
+class GroupPlan(Struct, frozen=True, kw_only=True):
+    """A group of a tree: a leaf with pods, or an inner one."""
+
+    name: str
+    parent: str = ""
+    gang: int | None = None
+    """minCount or minGroupCount; None for basic."""
+    key: str = ""
+    """The topology key whose domain all its pods share, if any."""
+    is_unit: bool = False
+    """Whether it is disrupted as a whole."""
+    pods: int | None = None
+    """The number of pods of a leaf; None for an inner group."""
+    cpu: int = 1000
+    """Of each pod, in thousandths."""
+
+
+class TreePlan(Struct, frozen=True, kw_only=True):
+    """A tree, or a single pod where there are no groups."""
+
+    name: str
+    priority: str = ""
+    groups: tuple[GroupPlan, ...] = ()
+    grace: int = 2
+    never_preempts: bool = False
+    scheduler: str = "cpg-scheduler"
+    cpu: int = 1000
+    """Of a single pod."""
+    from_workload: bool = False
+    """Whether its groups take their policies from the templates of a Workload."""
+
+
+class NodePlan(Struct, frozen=True, kw_only=True):
+    """A node."""
+
+    name: str
+    cpu: int
+    pods: int
+    zone: str
+    rack: str
+
+
+class Submit(Struct, frozen=True, kw_only=True, tag="submit"):
+    """A user creates a tree; its controller keeps the number of its pods from then on."""
+
+    at: float
+    tree: TreePlan
+    shuffled: bool = False
+    """Whether its objects are created in any order, with pauses."""
+
+
+class Finish(Struct, frozen=True, kw_only=True, tag="finish"):
+    """The containers of all bound pods of a tree end, and its controller ends."""
+
+    at: float
+    tree: str
+
+
+class Remove(Struct, frozen=True, kw_only=True, tag="remove"):
+    """A user deletes a tree: its pods and groups, in any order."""
+
+    at: float
+    tree: str
+
+
+class DeletePods(Struct, frozen=True, kw_only=True, tag="delete-pods"):
+    """A user deletes pods of a tree; the controller replaces them."""
+
+    at: float
+    tree: str
+    count: int
+    force: bool = False
+
+
+class RecreateGroup(Struct, frozen=True, kw_only=True, tag="recreate-group"):
+    """A user deletes a group and creates it again under the same name."""
+
+    at: float
+    tree: str
+    seconds: float
+
+
+class ChangeMinimum(Struct, frozen=True, kw_only=True, tag="change-minimum"):
+    """A user changes the minimum of a group of a tree."""
+
+    at: float
+    tree: str
+    group: str
+    gang: int
+
+
+class Scale(Struct, frozen=True, kw_only=True, tag="scale"):
+    """A user changes the number of pods of a leaf."""
+
+    at: float
+    tree: str
+    group: str
+    pods: int
+
+
+Action: TypeAlias = Submit | Finish | Remove | DeletePods | RecreateGroup | ChangeMinimum | Scale
+
+RequestFault: TypeAlias = Literal["lose-request", "lose-answer", "cut-answer", "refuse", "throttle", "fail", "delay"]
+ProcessFault: TypeAlias = Literal["kill", "stop", "suspend", "slow", "skew-clock", "fast-clock", "terminate"]
+NetworkFault: TypeAlias = Literal["cut-off", "lag-watches", "cut-watches", "reset"]
+ServerFault: TypeAlias = Literal["restart", "compact", "restore", "refuse-admission"]
+NodeFault: TypeAlias = Literal["vanish", "relabel", "cordon", "taint", "shrink", "reject-pods"]
+FaultKind: TypeAlias = RequestFault | ProcessFault | NetworkFault | ServerFault | NodeFault
+
+
+class Fault(Struct, frozen=True, kw_only=True):
+    """Something that fails for a while. ``target`` is a process or a node; ``requests`` says which ones it hits."""
+
+    kind: FaultKind
+    at: float
+    seconds: float
+    target: str = ""
+    requests: str = ""
+    share: float = 1.0
+    """The share of requests that it hits."""
+    amount: float = 0.0
+    """How much: seconds of delay, of skew, of history that a restore loses; a rate; a factor."""
+
+    @property
+    def end(self) -> float:
+        """Return when it is over."""
+        return self.at + self.seconds
+
+
+class Night(Struct, frozen=True, kw_only=True):
+    """Everything that happens: the seed also decides what is not planned, such as how long bytes are under way."""
+
+    seed: int
+    flavour: Flavour
+    nodes: tuple[NodePlan, ...]
+    actions: tuple[Action, ...]
+    faults: tuple[Fault, ...]
+    seconds: float
+    """When the last action and fault is over."""
+    calm: float
+    """Seconds without faults at the end, after which everything has to be in order."""
+    number: int = 0
+    """Its place among nights of one seed."""
+    competitor: bool = False
+    """Whether a kube-scheduler places pods of its own on the same nodes."""
