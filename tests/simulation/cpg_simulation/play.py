@@ -2,20 +2,25 @@
 
 import gc
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+import msgspec
+
+from cpg_api.core.pod import Pod
 from cpg_api.scheduling.names import GROUP, NATIVE_GROUP
 from cpg_client.leader_election import LeadershipLostError
 from cpg_client.versions import VersionsWentBackError
 from cpg_scheduler.reflectors import KindsChangedError
 from cpg_simulation.apiserver.values import Request, Write
 from cpg_simulation.checks.checks import Checks
+from cpg_simulation.ledgers import LedgerWatch
 from cpg_simulation.nights.plan import Fault, Night
 from cpg_simulation.outcome import Broken, Outcome
 from cpg_simulation.simulation import Simulation
 from cpg_simulation.states import StateCounter
 from cpg_simulation.story import write_text
 
+SECONDS_BETWEEN_LEDGERS = 3.0
 DISTURBS_FOR = {"restart": 5.0, "restore": 5.0, "vanish": 5.0}
 """The seconds after the end of some faults in which their effects still show, such as pods of a node that is gone."""
 ORDERLY_ENDS = (LeadershipLostError, VersionsWentBackError, KindsChangedError)
@@ -67,6 +72,10 @@ class Judge:
         simulation.faults.on_fault = self._on_fault
         simulation.faults.on_restored = self._on_restored
         self.states.install()
+        self.ledgers = LedgerWatch()
+        self.ledgers.install()
+        self._wrong_ledgers: list[Broken] = []
+        simulation.coordinator.after(SECONDS_BETWEEN_LEDGERS, self._compare_ledgers)
 
     def broken(self) -> list[Broken]:
         """Return what was broken, the first one first."""
@@ -74,9 +83,21 @@ class Judge:
         start = now - self.simulation.coordinator.now
         self.checks.settle(self.simulation.living, now)
         found = [Broken(one.rule, one.time - start, one.sentence) for one in self.checks.violations]
+        pods = [msgspec.convert(raw, Pod) for raw in self.simulation.server.objects("pods")]
+        self._report_ledgers(self.ledgers.differences_at_the_end(self.simulation.living, pods))
+        found += self._wrong_ledgers
         found += self._logged_errors()
         found += self._disorderly_ends()
         return sorted(found, key=lambda broken: broken.time)
+
+    def _compare_ledgers(self) -> None:
+        """Compare ledgers now and then: that costs as much as many writes."""
+        self._report_ledgers(self.ledgers.differences(self.simulation.living))
+        self.simulation.coordinator.after(SECONDS_BETWEEN_LEDGERS, self._compare_ledgers)
+
+    def _report_ledgers(self, differences: Iterable[str]) -> None:
+        now = self.simulation.coordinator.now
+        self._wrong_ledgers += [Broken("the ledger is the sum of its pods", now, text) for text in differences]
 
     def _observe(self, write: Write) -> None:
         self.checks.observe(write)

@@ -22,6 +22,7 @@ from cpg_operator import handlers
 from cpg_operator.operator_run import OperatorRun
 from cpg_operator.settings import Settings as OperatorSettings
 from cpg_scheduler import app as scheduler
+from cpg_scheduler.observability import loop_lag
 from cpg_scheduler.settings import SchedulerSettings
 from cpg_simulation.virtual.process import RUNNING
 
@@ -46,6 +47,9 @@ def operator_main(settings: OperatorSettings) -> Main:
 def install(take: Callable[[LogLine], None]) -> None:
     """Let an event source take Kopf's place, and take what the programs log."""
     mock.patch.object(kopf, "operator", _run_without_kopf).start()
+    mock.patch.object(
+        loop_lag, "SECONDS_BETWEEN_CHECKS", 10.0
+    ).start()  # a metric that woke each loop 50 times a second
 
     def keep(_: object, level: str, event: MutableMapping[str, Any]) -> dict[str, Any]:
         thread = RUNNING.thread
