@@ -53,6 +53,10 @@ class Managed:
         """Return the owners after a write that is no apply."""
         return Managed(self.kind, self, (manager, old, new))
 
+    def is_same(self, other: "Managed") -> bool:
+        """Return whether the owners are the same."""
+        return self is other or self.owners == other.owners
+
     @cached_property
     def owners(self) -> dict[Manager, FieldSet]:
         """The fields of each manager."""
