@@ -2,7 +2,7 @@
 
 import hashlib
 
-from cpg_simulation.apiserver.defaults import completed, normalised, without_status
+from cpg_simulation.apiserver.defaults import completed, normalised, tidied, without_status
 from cpg_simulation.apiserver.kinds import NAMESPACES, PRIORITY_CLASSES, Kind
 from cpg_simulation.apiserver.managed import Managed
 from cpg_simulation.apiserver.refusals import (
@@ -51,7 +51,7 @@ def create_object(
     new = normalised(call.kind, new)
     if managed is None:
         managed = Managed(call.kind).updated(call.manager(), None, without_status(new) if call.kind.has_status else new)
-    new = normalised(call.kind, completed(call.kind, new, classes, transactions.stamp()))
+    new = tidied(call.kind, completed(call.kind, new, classes, transactions.stamp()))
     return transactions.commit(call, verb, new, managed)
 
 

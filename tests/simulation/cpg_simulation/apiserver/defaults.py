@@ -19,7 +19,7 @@ from cpg_client.resources import (
     STORAGE_CLASSES,
 )
 from cpg_simulation.apiserver.kinds import Kind
-from cpg_simulation.apiserver.schemas import schema_of, with_defaults
+from cpg_simulation.apiserver.schemas import default_schema_of, with_defaults
 from cpg_simulation.apiserver.values import Object
 
 POD_DEFAULTS: Final = {
@@ -65,6 +65,14 @@ def without_status(found: Object) -> Object:
 
 def normalised(kind: Kind, found: Object, old: Object | None = None) -> Object:
     """Return an object as its type is encoded: defaults are spelled out, empty fields are left out."""
+    complete = _DEFAULTS.get(kind.resource)
+    if complete is not None and (old is None or found.get("spec") is not old.get("spec")):
+        found = complete(found)
+    return tidied(kind, found)
+
+
+def tidied(kind: Kind, found: Object) -> Object:
+    """Return an object without empty fields, and with the defaults of its schema."""
     metadata = {name: value for name, value in found["metadata"].items() if value not in ("", None, {}, [])}
     found = {**found, "metadata": metadata}
     if kind.has_status and not kind.is_custom:
@@ -73,10 +81,8 @@ def normalised(kind: Kind, found: Object, old: Object | None = None) -> Object:
             times = {"lastProbeTime": None, "lastTransitionTime": None}
             status["conditions"] = [times | condition for condition in status["conditions"]]
         found["status"] = status
-    complete = _DEFAULTS.get(kind.resource)
-    if complete is not None and (old is None or found.get("spec") is not old.get("spec")):
-        found = complete(found)
-    return with_defaults(schema_of(kind.resource), found)
+    schema = default_schema_of(kind.resource)
+    return with_defaults(schema, found) if schema is not None else found
 
 
 def _pod_defaults(found: Object) -> Object:
@@ -88,8 +94,7 @@ def _pod_defaults(found: Object) -> Object:
 
 
 def _pod(found: Object, classes: Iterable[Object], now: str) -> Object:
-    found = _pod_defaults(found)
-    spec = found["spec"]
+    spec = dict(found["spec"])
     tolerated = spec.get("tolerations") or []
     added = [
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}

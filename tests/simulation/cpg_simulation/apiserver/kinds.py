@@ -1,12 +1,13 @@
 """The kinds that are served, and how they differ."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from cpg_client import resources
 from cpg_client.resources import Resource
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Kind:
     """One kind: whether it is a custom resource, and which of the usual parts its objects have."""
 
@@ -25,7 +26,7 @@ class Kind:
     returns_deleted: bool = False
     """Whether the answer to the deletion is the object, and no ``Status``."""
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The plural with its group, as in messages of the API server."""
         return f"{self.resource.plural}.{self.resource.group}" if self.resource.group else self.resource.plural

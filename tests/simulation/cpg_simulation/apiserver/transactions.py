@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from cpg_simulation.apiserver.defaults import timestamp
 from cpg_simulation.apiserver.kinds import PODS, Kind
@@ -16,8 +17,7 @@ from cpg_simulation.apiserver.values import Answer, Object, Request, Write
 Refuse = Callable[[Request, Object | None, Object | None], Answer | None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Call:
+class Call(Struct, frozen=True, kw_only=True):
     """One request about one object or collection."""
 
     request: Request

@@ -165,6 +165,8 @@ def _prepared(call: Call, old: Object, new: Object) -> Object:
         elif kind is PODS:
             metadata = _with_old(metadata, before, ("ownerReferences",))
         status = {"status": new["status"]} if new.get("status") is not None else {}
+        if kind is PODS:
+            status = {"status": {"qosClass": old["status"]["qosClass"], **status.get("status", {})}}
         return {**without_status(old), "metadata": metadata, **status}
     found = _with_old({**new, "metadata": metadata}, old, ("apiVersion", "kind", *(("status",) * kind.has_status)))
     if kind.has_generation and _content(found) != _content(old):
@@ -193,9 +195,19 @@ def _validate(call: Call, old: Object, new: Object) -> None:
         raise invalid(call.kind, call.name, "metadata.finalizers", why, "FieldValueForbidden")
     if call.kind is PODS:
         _validate_pod(call.kind, call.name, old, new)
-    if call.kind is RESOURCE_CLAIMS and "reservedFor" in new["status"] and "allocation" not in new["status"]:
-        why = "Forbidden: may not be specified when `allocated` is not set"
-        raise invalid(call.kind, call.name, "status.reservedFor", why, "FieldValueForbidden")
+    if call.kind is RESOURCE_CLAIMS:
+        _validate_claim(call, old, new)
+
+
+def _validate_claim(call: Call, old: Object, new: Object) -> None:
+    before, after = old["status"].get("reservedFor") or (), new["status"].get("reservedFor") or ()
+    why = ""
+    if after and "allocation" not in new["status"]:
+        why = "may not be specified when `allocated` is not set"
+    elif "deletionTimestamp" in old["metadata"] and any(one not in before for one in after):
+        why = "new entries may not be added while the claim is being deleted"
+    if why:
+        raise invalid(call.kind, call.name, "status.reservedFor", f"Forbidden: {why}", "FieldValueForbidden")
 
 
 def _validate_pod(kind: Kind, name: str, before: Object, after: Object) -> None:
