@@ -262,8 +262,8 @@ def _json(rng: Random, resource: Resource, name: str) -> Step:
 def _apply(rng: Random, resource: Resource, name: str) -> Step:
     if rng.random() < 0.7 and resource != resources.LEASES:
         return _applied(rng, resource, name, "status", {"status": _status_fields(rng, resource)})
-    whole = KINDS[resource](rng) if resource != resources.LEASES else {}
-    return _applied(rng, resource, name, None, {"metadata": _metadata(rng, may_remove=False)} | whole)
+    body = {**KINDS[resource](rng), "metadata": _metadata(rng, may_remove=False)}
+    return _applied(rng, resource, name, None, body)
 
 
 def _applied(rng: Random, resource: Resource, name: str, subresource: str | None, body: Body) -> Step:

@@ -108,7 +108,7 @@ def apply(
     owners[manager] = frozenset(fields_of(config, schema)) - UNMANAGED
     merged = combine(live, config, schema)
     owned = frozenset[Path]().union(*owners.values())
-    dropped = frozenset[Path]() if before <= owned else with_parents(before) - with_parents(owned)
+    dropped = frozenset[Path]() if before <= owned else with_parents(before) - with_parents(owned) - UNMANAGED
     new = without(merged, schema, dropped) if dropped else merged
     changed, removed = differences(live, new, schema)
     conflicts = [

@@ -111,6 +111,10 @@ def _create_applied(transactions: Transactions, call: Call, config: Object) -> A
 def _create_missing(transactions: Transactions, call: Call, body: Object, managed: Managed | None = None) -> Answer:
     """Create an object by a PUT or an apply; its version is ignored, but its UID would be that of another one."""
     metadata = {name: one for name, one in body["metadata"].items() if name != "resourceVersion"}
+    if "name" not in metadata:
+        raise bad_request(
+            f"the name of the object ({call.name} based on URL) was undeterminable: name must be provided"
+        )
     if uid := metadata.get("uid"):
         why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
         raise conflict(call.kind, call.name, why)
@@ -219,6 +223,9 @@ def _validate_pod(kind: Kind, name: str, before: Object, after: Object) -> None:
         return
     gates = [one["name"] for one in old.get("schedulingGates") or ()]
     allowed = CHANGEABLE_OF_POD | (CHANGEABLE_WHILE_GATED if gates else set())
+    if len(old["containers"]) != len(new["containers"]):
+        why = "Forbidden: pod updates may not add or remove containers"
+        raise invalid(kind, name, "spec.containers", why, "FieldValueForbidden")
     if any(one["name"] not in gates for one in new.get("schedulingGates") or ()):
         why = "Forbidden: only deletion is allowed, but found new scheduling gate"
         raise invalid(kind, name, "spec.schedulingGates", why, "FieldValueForbidden")
