@@ -32,12 +32,12 @@ def _check(call: Call, pod: Object, wanted: Object) -> None:
             raise conflict(call.kind, call.name, f"StorageError: invalid object, Code: 4, AdditionalErrorMsg: {why}")
     if "deletionTimestamp" in own:
         why = f"pod {call.name} is being deleted, cannot be assigned to a host"
-        raise conflict(call.kind, call.name, why, "binding")
+        raise conflict(call.kind, call.name, why, "pods/binding")
     if bound := pod["spec"].get("nodeName"):
-        raise conflict(call.kind, call.name, f'pod {call.name} is already assigned to node "{bound}"', "binding")
+        raise conflict(call.kind, call.name, f'pod {call.name} is already assigned to node "{bound}"', "pods/binding")
     if pod["spec"].get("schedulingGates"):
         why = f"pod {call.name} has non-empty .spec.schedulingGates"
-        raise conflict(call.kind, call.name, why, "binding")
+        raise conflict(call.kind, call.name, why, "pods/binding")
 
 
 def _bound(pod: Object, node: str, binding: Object, now: str) -> Object:
@@ -47,7 +47,7 @@ def _bound(pod: Object, node: str, binding: Object, now: str) -> Object:
         if binding.get(name):
             metadata[name] = {**(metadata.get(name) or {}), **binding[name]}
     status = {name: one for name, one in pod["status"].items() if name != "nominatedNodeName"}
-    scheduled = {"type": SCHEDULED, "status": "True", "lastTransitionTime": now}
+    scheduled = {"type": SCHEDULED, "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
     conditions = [scheduled if one["type"] == SCHEDULED else one for one in status.get("conditions") or ()]
     status["conditions"] = conditions if scheduled in conditions else [*conditions, scheduled]
     return {**pod, "metadata": metadata, "spec": {**pod["spec"], "nodeName": node}, "status": status}

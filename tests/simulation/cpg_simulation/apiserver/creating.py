@@ -2,7 +2,7 @@
 
 import hashlib
 
-from cpg_simulation.apiserver.defaults import completed
+from cpg_simulation.apiserver.defaults import completed, normalised, tidied, without_status
 from cpg_simulation.apiserver.kinds import NAMESPACES, PRIORITY_CLASSES, Kind
 from cpg_simulation.apiserver.managed import Managed
 from cpg_simulation.apiserver.refusals import (
@@ -25,7 +25,7 @@ SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critica
 def create(transactions: Transactions, call: Call) -> Answer:
     """Create the object of a POST."""
     body = call.object_body()
-    _check_type(call.kind, body)
+    check_type(call.kind, body)
     stored = create_object(transactions, call, body)
     return Answer(201, stored.body)
 
@@ -35,24 +35,28 @@ def create_object(
 ) -> Stored:
     """Create an object; an apply brings the owners of its fields."""
     metadata = body.get("metadata") or {}
-    if metadata.get("resourceVersion"):
-        raise RefusedError(500, "", "resourceVersion should not be set on objects to be created")
     if metadata.get("namespace", call.namespace) != call.namespace:
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
     _check_namespace(transactions, call, metadata)
     uid = transactions.new_uid()
     name = call.name or _name(transactions, call, metadata, uid)
     call = Call(request=call.request, kind=call.kind, namespace=call.namespace, name=name, subresource="")
-    if transactions.storage.get(call.kind, call.key) is not None:
-        raise already_exists(call.kind, name)
     new = _with_metadata(transactions, call, body, metadata, uid)
     classes = [one.value for one in transactions.storage.collections[PRIORITY_CLASSES].objects.values()]
     _check_class(call, new, classes)
-    new = completed(call.kind, new, classes, transactions.stamp())
-    return transactions.commit(call, verb, new, managed or Managed(call.kind).updated(call.manager(), None, new))
+    if metadata.get("resourceVersion") and "dryRun" not in call.request.query:
+        raise RefusedError(500, "", "resourceVersion should not be set on objects to be created")
+    if transactions.storage.get(call.kind, call.key) is not None:
+        raise already_exists(call.kind, name)
+    new = normalised(call.kind, new)
+    if managed is None:
+        managed = Managed(call.kind).updated(call.manager(), None, without_status(new) if call.kind.has_status else new)
+    new = tidied(call.kind, completed(call.kind, new, classes, transactions.stamp()))
+    return transactions.commit(call, verb, new, managed)
 
 
-def _check_type(kind: Kind, body: Object) -> None:
+def check_type(kind: Kind, body: Object) -> None:
+    """Refuse an object of another kind; custom resources have to name theirs."""
     resource = kind.resource
     wanted = {"apiVersion": resource.api_version, "kind": resource.kind}
     for name, value in wanted.items():

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from cpg_client.resources import (
+    LEASES,
     NAMESPACES,
     NATIVE_GROUP,
     NATIVE_POD_GROUPS,
@@ -18,7 +19,7 @@ from cpg_client.resources import (
     STORAGE_CLASSES,
 )
 from cpg_simulation.apiserver.kinds import Kind
-from cpg_simulation.apiserver.schemas import schema_of, with_defaults
+from cpg_simulation.apiserver.schemas import default_schema_of, with_defaults
 from cpg_simulation.apiserver.values import Object
 
 POD_DEFAULTS: Final = {
@@ -62,8 +63,16 @@ def without_status(found: Object) -> Object:
     return {name: value for name, value in found.items() if name != "status"}
 
 
-def normalised(kind: Kind, found: Object) -> Object:
-    """Return an object as its type is encoded: empty fields are left out."""
+def normalised(kind: Kind, found: Object, old: Object | None = None) -> Object:
+    """Return an object as its type is encoded: defaults are spelled out, empty fields are left out."""
+    complete = _DEFAULTS.get(kind.resource)
+    if complete is not None and (old is None or found.get("spec") is not old.get("spec")):
+        found = complete(found)
+    return tidied(kind, found)
+
+
+def tidied(kind: Kind, found: Object) -> Object:
+    """Return an object without empty fields, and with the defaults of its schema."""
     metadata = {name: value for name, value in found["metadata"].items() if value not in ("", None, {}, [])}
     found = {**found, "metadata": metadata}
     if kind.has_status and not kind.is_custom:
@@ -72,14 +81,20 @@ def normalised(kind: Kind, found: Object) -> Object:
             times = {"lastProbeTime": None, "lastTransitionTime": None}
             status["conditions"] = [times | condition for condition in status["conditions"]]
         found["status"] = status
-    return with_defaults(schema_of(kind.resource), found)
+    schema = default_schema_of(kind.resource)
+    return with_defaults(schema, found) if schema is not None else found
 
 
-def _pod(found: Object, classes: Iterable[Object], now: str) -> Object:
-    spec = POD_DEFAULTS | found["spec"]
+def _pod_defaults(found: Object) -> Object:
+    spec = POD_DEFAULTS | found.get("spec", {})
     for name in ("containers", "initContainers"):
         if name in spec:
             spec[name] = [_container(one) for one in spec[name]]
+    return {**found, "spec": spec}
+
+
+def _pod(found: Object, classes: Iterable[Object], now: str) -> Object:
+    spec = dict(found["spec"])
     tolerated = spec.get("tolerations") or []
     added = [
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
@@ -144,7 +159,7 @@ def _priority(spec: Object, classes: Iterable[Object]) -> Object:
 
 
 def _native_group(found: Object, classes: Iterable[Object], _: str) -> Object:
-    spec, metadata = found["spec"], found["metadata"]
+    spec, metadata = found.get("spec", {}), found["metadata"]
     protection = f"{NATIVE_GROUP}/podgroup-protection"
     finalizers = [*(one for one in metadata.get("finalizers") or () if one != protection), protection]
     spec = spec | _priority(spec, classes)
@@ -168,7 +183,6 @@ def _volume(found: Object, _: object, now: str) -> Object:
     return {
         **found,
         "metadata": _with_finalizer(found, "kubernetes.io/pv-protection"),
-        "spec": {"persistentVolumeReclaimPolicy": "Retain", "volumeMode": "Filesystem"} | found["spec"],
         "status": {"phase": "Pending", "lastPhaseTransitionTime": now},
     }
 
@@ -177,7 +191,6 @@ def _volume_claim(found: Object, *_: object) -> Object:
     return {
         **found,
         "metadata": _with_finalizer(found, "kubernetes.io/pvc-protection"),
-        "spec": {"volumeMode": "Filesystem"} | found["spec"],
         "status": {"phase": "Pending"},
     }
 
@@ -186,8 +199,25 @@ def _budget(found: Object, *_: object) -> Object:
     return {**found, "status": BUDGET_STATUS}
 
 
+def _lease_defaults(found: Object) -> Object:
+    return {"spec": {}} | found
+
+
+def _volume_defaults(found: Object) -> Object:
+    spec = {"persistentVolumeReclaimPolicy": "Retain", "volumeMode": "Filesystem"} | found.get("spec", {})
+    return {**found, "spec": spec}
+
+
+def _volume_claim_defaults(found: Object) -> Object:
+    return {**found, "spec": {"volumeMode": "Filesystem"} | found.get("spec", {})}
+
+
 def _device_claim(found: Object, *_: object) -> Object:
-    spec, added = found["spec"], {"allocationMode": "ExactCount", "count": 1}
+    return without_status(found)
+
+
+def _device_claim_defaults(found: Object) -> Object:
+    spec, added = found.get("spec", {}), {"allocationMode": "ExactCount", "count": 1}
     devices = spec.get("devices") or {}
     requests = []
     for one in devices.get("requests") or ():
@@ -195,14 +225,14 @@ def _device_claim(found: Object, *_: object) -> Object:
         is_all = exactly is None or exactly.get("allocationMode", "ExactCount") != "ExactCount"
         requests.append(one if is_all else {**one, "exactly": added | exactly})
     devices = {**devices, "requests": requests} if requests else devices
-    return {**without_status(found), "spec": {**spec, "devices": devices}}
+    return {**found, "spec": {**spec, "devices": devices}}
 
 
-def _storage_class(found: Object, *_: object) -> Object:
+def _storage_class_defaults(found: Object) -> Object:
     return {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"} | found
 
 
-def _priority_class(found: Object, *_: object) -> Object:
+def _priority_class_defaults(found: Object) -> Object:
     return {"preemptionPolicy": "PreemptLowerPriority"} | found
 
 
@@ -213,7 +243,16 @@ _ADDITIONS: Mapping[Any, Callable[[Object, Iterable[Object], str], Object]] = {
     PERSISTENT_VOLUME_CLAIMS: _volume_claim,
     POD_DISRUPTION_BUDGETS: _budget,
     RESOURCE_CLAIMS: _device_claim,
-    STORAGE_CLASSES: _storage_class,
-    PRIORITY_CLASSES: _priority_class,
     NATIVE_POD_GROUPS: _native_group,
 }
+"""What is added to a new object."""
+_DEFAULTS: Mapping[Any, Callable[[Object], Object]] = {
+    PODS: _pod_defaults,
+    LEASES: _lease_defaults,
+    PERSISTENT_VOLUMES: _volume_defaults,
+    PERSISTENT_VOLUME_CLAIMS: _volume_claim_defaults,
+    RESOURCE_CLAIMS: _device_claim_defaults,
+    STORAGE_CLASSES: _storage_class_defaults,
+    PRIORITY_CLASSES: _priority_class_defaults,
+}
+"""Defaults of the type, of which each version has all."""

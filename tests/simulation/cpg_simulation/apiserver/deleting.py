@@ -93,16 +93,17 @@ def _mark(transactions: Transactions, call: Call, old: Stored, start: int, grace
 
 
 def _check_preconditions(call: Call, metadata: Object, wanted: dict[str, Any]) -> None:
+    kind = call.kind.resource.kind
     uid, version = wanted.get("uid"), wanted.get("resourceVersion")
     if uid is not None and uid != metadata["uid"]:
         why = (
             f"the UID in the precondition ({uid}) does not match the UID in record ({metadata['uid']})."
             " The object might have been deleted and then recreated"
         )
-        raise conflict(call.kind, call.name, why)
+        raise conflict(call.kind, call.name, why, kind)
     if version is not None and version != metadata["resourceVersion"]:
         why = (
             f"the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record"
             f" ({metadata['resourceVersion']}). The object might have been modified"
         )
-        raise conflict(call.kind, call.name, why)
+        raise conflict(call.kind, call.name, why, kind)

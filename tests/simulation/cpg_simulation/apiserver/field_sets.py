@@ -5,6 +5,7 @@ is one field.
 """
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -57,8 +58,13 @@ def children(value: Any, schema: Schema) -> dict[str, tuple[Any, Schema]] | None
 def _item_name(item: Any, schema: Schema) -> str:  # noqa: ANN401  # JSON values
     if schema.is_set:
         return f"v:{_encode(item)}"
-    names = sorted(key for key in schema.keys if key in item)
-    return f"k:{_encode({key: item[key] for key in names})}"
+    return _key_name(schema.keys, tuple(item.get(key) for key in schema.keys))
+
+
+@cache
+def _key_name(keys: tuple[str, ...], values: tuple[Any, ...]) -> str:
+    found = {key: value for key, value in sorted(zip(keys, values, strict=True)) if value is not None}
+    return f"k:{_encode(found)}"
 
 
 def fields_of(value: Any, schema: Schema, path: Path = ()) -> Iterator[Path]:  # noqa: ANN401  # JSON values

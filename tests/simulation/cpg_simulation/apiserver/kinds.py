@@ -1,12 +1,13 @@
 """The kinds that are served, and how they differ."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from cpg_client import resources
 from cpg_client.resources import Resource
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Kind:
     """One kind: whether it is a custom resource, and which of the usual parts its objects have."""
 
@@ -17,12 +18,15 @@ class Kind:
     has_generation: bool = False
     takes_metadata_with_status: bool = False
     """Whether a write of the status may change labels, annotations and finalizers."""
+    is_completed_later: bool = False
+    """Whether a new object is stored without all defaults that readers see, so that the next write adds them."""
+    is_created_by_put: bool = False
     needs_version: bool = False
     """Whether a PUT has to name the version that it replaces."""
     returns_deleted: bool = False
     """Whether the answer to the deletion is the object, and no ``Status``."""
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The plural with its group, as in messages of the API server."""
         return f"{self.resource.plural}.{self.resource.group}" if self.resource.group else self.resource.plural
@@ -44,10 +48,14 @@ BUILT_IN = (
     _built_in(resources.NODES, has_status=True, takes_metadata_with_status=True),
     _built_in(resources.PERSISTENT_VOLUMES, has_status=True, takes_metadata_with_status=True, returns_deleted=True),
     _built_in(
-        resources.PERSISTENT_VOLUME_CLAIMS, has_status=True, takes_metadata_with_status=True, returns_deleted=True
+        resources.PERSISTENT_VOLUME_CLAIMS,
+        is_completed_later=True,
+        has_status=True,
+        takes_metadata_with_status=True,
+        returns_deleted=True,
     ),
     _built_in(resources.EVENTS),
-    _built_in(resources.LEASES, needs_version=True),
+    _built_in(resources.LEASES, needs_version=True, is_created_by_put=True),
     _built_in(
         resources.POD_DISRUPTION_BUDGETS,
         has_status=True,
@@ -58,19 +66,27 @@ BUILT_IN = (
     _built_in(resources.STORAGE_CLASSES, returns_deleted=True),
     _built_in(resources.CSI_NODES, returns_deleted=True),
 )
+RESOURCE_CLAIMS = _built_in(resources.RESOURCE_CLAIMS, has_status=True, returns_deleted=True)
 DEVICES = (
-    _built_in(resources.RESOURCE_CLAIMS, has_status=True, returns_deleted=True),
+    RESOURCE_CLAIMS,
     _built_in(resources.RESOURCE_SLICES, has_generation=True, returns_deleted=True),
     _built_in(resources.DEVICE_CLASSES, has_generation=True, returns_deleted=True),
     _built_in(resources.DEVICE_TAINT_RULES, has_status=True, has_generation=True, returns_deleted=True),
 )
 NATIVE_GROUPS = (
-    _built_in(resources.NATIVE_POD_GROUPS, has_status=True),
-    _built_in(resources.NATIVE_COMPOSITE_POD_GROUPS, has_status=True),
-    _built_in(resources.NATIVE_WORKLOADS),
+    _built_in(resources.NATIVE_POD_GROUPS, has_status=True, needs_version=True),
+    _built_in(resources.NATIVE_COMPOSITE_POD_GROUPS, has_status=True, needs_version=True),
+    _built_in(resources.NATIVE_WORKLOADS, needs_version=True),
 )
 CUSTOM_GROUPS = tuple(
-    Kind(resource=resource, is_custom=True, has_status=True, has_generation=True, needs_version=True)
+    Kind(
+        resource=resource,
+        is_custom=True,
+        is_completed_later=True,
+        has_status=True,
+        has_generation=True,
+        needs_version=True,
+    )
     for resource in (resources.CPG_POD_GROUPS, resources.CPG_COMPOSITE_POD_GROUPS, resources.CPG_WORKLOADS)
 )
 ALL = (*BUILT_IN, *DEVICES, *NATIVE_GROUPS, *CUSTOM_GROUPS)

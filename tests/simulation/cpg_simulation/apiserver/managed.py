@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from cpg_simulation.apiserver.field_sets import (
     UNMANAGED,
     FieldSet,
+    Path,
     as_json,
     as_text,
     differences,
@@ -52,6 +53,10 @@ class Managed:
     def updated(self, manager: Manager, old: Object | None, new: Object) -> "Managed":
         """Return the owners after a write that is no apply."""
         return Managed(self.kind, self, (manager, old, new))
+
+    def is_same(self, other: "Managed") -> bool:
+        """Return whether the owners are the same."""
+        return self is other or self.owners == other.owners
 
     @cached_property
     def owners(self) -> dict[Manager, FieldSet]:
@@ -102,8 +107,9 @@ def apply(
     before = owners.get(manager, frozenset())
     owners[manager] = frozenset(fields_of(config, schema)) - UNMANAGED
     merged = combine(live, config, schema)
-    dropped = with_parents(before) - with_parents(frozenset().union(*owners.values()))
-    new = without(merged, schema, dropped)
+    owned = frozenset[Path]().union(*owners.values())
+    dropped = frozenset[Path]() if before <= owned else with_parents(before) - with_parents(owned) - UNMANAGED
+    new = without(merged, schema, dropped) if dropped else merged
     changed, removed = differences(live, new, schema)
     conflicts = [
         (one.name, as_text(field))

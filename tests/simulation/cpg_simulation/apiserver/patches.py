@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cpg_simulation.apiserver.refusals import bad_request
+from cpg_simulation.apiserver.refusals import RefusedError, bad_request
 from cpg_simulation.apiserver.schemas import Schema
 
-DIRECTIVE, DELETED_PRIMITIVES, ORDER = "$patch", "$deleteFromPrimitiveList/", "$setElementOrder/"
+DIRECTIVE, DELETED_PRIMITIVES = "$patch", "$deleteFromPrimitiveList/"
 
 
 def merge(old: Any, patch: Any) -> Any:  # noqa: ANN401  # JSON values
@@ -36,7 +36,8 @@ def strategic_merge(old: Any, patch: Any, schema: Schema) -> Any:  # noqa: ANN40
         if name.startswith(DELETED_PRIMITIVES):
             field = name.removeprefix(DELETED_PRIMITIVES)
             merged[field] = [one for one in merged.get(field) or () if one not in value]
-        elif value is None:
+    for name, value in patch.items():
+        if value is None:
             merged.pop(name, None)
         elif not name.startswith("$"):
             merged[name] = strategic_merge(merged.get(name), value, schema.field(name))
@@ -54,13 +55,11 @@ def _merge_lists(old: Any, patch: list[Any], schema: Schema) -> list[Any]:  # no
     key = schema.merge
     if any(key not in item for item in patch):
         raise bad_request(f"map does not contain declared merge key: {key}")
-    found = {item[key]: item for item in before}
-    for item in patch:
-        if item.get(DIRECTIVE) == "delete":
-            found.pop(item[key], None)
-        else:
-            found[item[key]] = strategic_merge(found.get(item[key]), item, schema.item())
+    deleted = {item[key] for item in patch if item.get(DIRECTIVE) == "delete"}
     kept = [item for item in patch if DIRECTIVE not in item]
+    found = {item[key]: item for item in before if item[key] not in deleted}
+    for item in kept:
+        found[item[key]] = strategic_merge(found.get(item[key]), item, schema.item())
     return _ordered(before, list(found.values()), kept, lambda item: item[key])
 
 
@@ -70,7 +69,7 @@ def _ordered(
     """Return merged items in the order of Kubernetes: new ones of the patch before old ones that it does not name."""
     places = {key(item): place for place, item in enumerate(before)}
     by_key = {key(item): item for item in merged}
-    patched = list(dict.fromkeys(key(item) for item in patch))
+    patched = [name for name in dict.fromkeys(key(item) for item in patch) if name in by_key]
     left = sorted(by_key.keys() - set(patched), key=lambda name: places[name])
     ordered = []
     for name in patched:
@@ -88,7 +87,7 @@ def json_patch(old: Any, operations: Any) -> Any:  # noqa: ANN401  # JSON values
         try:
             old = _apply_operation(old, operation)
         except (KeyError, IndexError, ValueError, TypeError) as error:
-            raise bad_request(f"the operation {operation} cannot be applied: {error}") from error
+            raise RefusedError(422, "Invalid", f"the operation {operation} cannot be applied: {error}") from error
     return old
 
 
@@ -136,7 +135,7 @@ def _changed(old: Any, path: Sequence[str], value: Any, op: str) -> Any:  # noqa
         return [*old[:place], *inserted, *old[place + (op != "add") :]]
     if rest:
         return {**old, step: _changed(old[step], rest, value, op)}
-    if op != "add" and step not in old:
+    if op == "remove" and step not in old:
         raise KeyError(step)
     return {name: one for name, one in old.items() if name != step} | ({} if op == "remove" else {step: value})
 

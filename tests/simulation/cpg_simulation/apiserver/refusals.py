@@ -36,14 +36,11 @@ def already_exists(kind: Kind, name: str) -> RefusedError:
     return RefusedError(409, "AlreadyExists", f'{kind.key} "{name}" already exists', _details(kind, name))
 
 
-def conflict(kind: Kind, name: str, why: str = MODIFIED, subresource: str = "") -> RefusedError:
-    """Refuse a write that is based on an old version, another UID, or another state."""
-    suffix = f"/{subresource}" if subresource else ""
-    details = _details(kind, name)
-    details["kind"] += suffix
-    return RefusedError(
-        409, "Conflict", f'Operation cannot be fulfilled on {kind.key}{suffix} "{name}": {why}', details
-    )
+def conflict(kind: Kind, name: str, why: str = MODIFIED, named: str = "") -> RefusedError:
+    """Refuse a write that is based on an old version, another UID, or another state; some name the kind otherwise."""
+    details = _details(kind, name) | ({"kind": named} if named else {})
+    why = f'Operation cannot be fulfilled on {named or kind.key} "{name}": {why}'
+    return RefusedError(409, "Conflict", why, details)
 
 
 def managed_by_others(conflicts: list[tuple[str, str]]) -> RefusedError:
@@ -57,11 +54,13 @@ def managed_by_others(conflicts: list[tuple[str, str]]) -> RefusedError:
     return RefusedError(409, "Conflict", message, {"causes": causes})
 
 
-def invalid(kind: Kind, name: str, field: str, why: str, reason: str = "FieldValueInvalid") -> RefusedError:
+def invalid(
+    kind: Kind, name: str, field: str, why: str, reason: str = "FieldValueInvalid", *, named: str = ""
+) -> RefusedError:
     """Refuse an object with an invalid field."""
     group = f".{kind.resource.group}" if kind.resource.group else ""
     details = _details(kind, name) | {
-        "kind": kind.resource.kind,
+        "kind": named or kind.resource.kind,
         "causes": [{"reason": reason, "message": why, "field": field}],
     }
     return RefusedError(422, "Invalid", f'{kind.resource.kind}{group} "{name}" is invalid: {field}: {why}', details)

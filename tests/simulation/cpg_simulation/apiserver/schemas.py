@@ -48,6 +48,17 @@ def schema_of(resource: Resource) -> Schema:
     return _schemas()[f"{resource.api_version} {resource.kind}"]
 
 
+@cache
+def default_schema_of(resource: Resource) -> Schema | None:
+    """Return the part of a schema that has defaults."""
+    return _with_default(schema_of(resource))
+
+
+def _with_default(schema: Schema) -> Schema | None:
+    fields = {name: found for name, below in schema.fields.items() if (found := _with_default(below)) is not None}
+    return Schema(fields=fields, default=schema.default) if fields or schema.default is not None else None
+
+
 def with_defaults(schema: Schema, found: Object) -> Object:
     """Return an object with the defaults of its fields."""
     for name, below in schema.fields.items():

@@ -51,6 +51,7 @@ class ApiServer:
             (group_path(one.resource.group, one.resource.version), one.resource.plural): one for one in kinds
         }
         self._documents = documents(kinds, version)
+        self._routes: dict[str, tuple[Kind, str, str, str]] = {}
         self._watches: list[Watch] = []
         for name in FIRST_NAMESPACES:
             self._add(NAMESPACES, {"metadata": {"name": name}})
@@ -86,7 +87,10 @@ class ApiServer:
         try:
             if request.path in self._documents:
                 return Answer(200, self._documents[request.path])
-            return self._dispatch(self._route(request))
+            kind, namespace, name, subresource = self._routes.get(request.path) or self._route(request.path)
+            return self._dispatch(
+                Call(request=request, kind=kind, namespace=namespace, name=name, subresource=subresource)
+            )
         except RefusedError as refused:
             return refused.answer
         except AnsweredError as answered:
@@ -124,8 +128,9 @@ class ApiServer:
         self.restart()
         self._transactions.storage.restore(state)
 
-    def _route(self, request: Request) -> Call:
-        parts = request.path.strip("/").split("/")
+    def _route(self, path: str) -> tuple[Kind, str, str, str]:
+        """Return the kind, namespace, name and subresource of a path."""
+        parts = path.strip("/").split("/")
         depth = 2 if parts[0] == "api" else 3
         root, parts = "/" + "/".join(parts[:depth]), parts[depth:]
         namespace = ""
@@ -137,7 +142,8 @@ class ApiServer:
         name, subresource = [*parts[1:], "", ""][:2]
         if subresource and subresource not in subresources_of(kind):
             raise unknown_path()
-        return Call(request=request, kind=kind, namespace=namespace, name=name, subresource=subresource)
+        self._routes[path] = kind, namespace, name, subresource
+        return kind, namespace, name, subresource
 
     def _dispatch(self, call: Call) -> Answer | Watch:
         method = call.request.method

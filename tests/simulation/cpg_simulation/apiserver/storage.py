@@ -17,10 +17,11 @@ _TYPE = ("apiVersion", "kind")
 class Stored:
     """One version of an object; it is encoded once."""
 
-    def __init__(self, value: Object, managed: Managed) -> None:
-        """Encode nothing yet."""
+    def __init__(self, value: Object, managed: Managed, *, is_complete: bool = True) -> None:
+        """Encode nothing yet; without the defaults that readers see, the next write is one even if nothing changes."""
         self.value = value
         self.managed = managed
+        self.is_complete = is_complete
 
     @cached_property
     def body(self) -> bytes:
@@ -128,7 +129,8 @@ class Storage:
         collection, stored = self.collections[kind], None
         if new is not None:
             new = {**new, "metadata": {**new["metadata"], "resourceVersion": str(self.revision)}}
-            stored = Stored(new, managed)
+            is_complete = not (kind.is_completed_later and key not in collection.objects)
+            stored = Stored(new, managed, is_complete=is_complete)
         collection.take(Change(self.revision, key, collection.objects.get(key), stored))
         return stored
 

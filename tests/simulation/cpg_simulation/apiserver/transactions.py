@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
-from cpg_simulation.apiserver.defaults import normalised, timestamp
+from cpg_simulation.apiserver.defaults import timestamp
 from cpg_simulation.apiserver.kinds import PODS, Kind
 from cpg_simulation.apiserver.managed import Managed, Manager
 from cpg_simulation.apiserver.refusals import bad_request, not_found
@@ -16,8 +17,7 @@ from cpg_simulation.apiserver.values import Answer, Object, Request, Write
 Refuse = Callable[[Request, Object | None, Object | None], Answer | None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Call:
+class Call(Struct, frozen=True, kw_only=True):
     """One request about one object or collection."""
 
     request: Request
@@ -85,13 +85,12 @@ class Transactions:
     def commit(self, call: Call, verb: str, new: Object, managed: Managed, *, is_dry: bool = False) -> Stored:
         """Store an object unless it is as before."""
         old = self.storage.get(call.kind, call.key)
-        new = normalised(call.kind, new)
         if call.kind is PODS and new["status"].get("nominatedNodeName"):
-            new["metadata"]["managedFields"] = managed.entries(self.stamp())
+            new = {**new, "metadata": {**new["metadata"], "managedFields": managed.entries(self.stamp())}}
         self.check(call, old, new)
         if is_dry or "dryRun" in call.request.query:
             return Stored(new, managed)
-        if old is not None and old.value == new and (old.managed is managed or old.managed.owners == managed.owners):
+        if old is not None and old.is_complete and old.value == new and old.managed.is_same(managed):
             return old
         stored = self.storage.put(call.kind, call.key, new, managed)
         assert stored is not None

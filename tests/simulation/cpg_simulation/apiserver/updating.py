@@ -1,8 +1,9 @@
 """Changes objects: PUT, the patches and server-side apply."""
 
-from cpg_simulation.apiserver.creating import create_object
+from cpg_simulation.apiserver.creating import check_type, create_object
+from cpg_simulation.apiserver.defaults import normalised, without_status
 from cpg_simulation.apiserver.deleting import is_over
-from cpg_simulation.apiserver.kinds import PODS, Kind
+from cpg_simulation.apiserver.kinds import PODS, RESOURCE_CLAIMS, Kind
 from cpg_simulation.apiserver.managed import Managed, apply
 from cpg_simulation.apiserver.patches import json_patch, merge, strategic_merge
 from cpg_simulation.apiserver.refusals import RefusedError, bad_request, conflict, invalid, not_found
@@ -17,27 +18,40 @@ MERGE, STRATEGIC, JSON, APPLY = (
     "application/json-patch+json",
     "application/apply-patch+yaml",
 )
-SERVERS_OWN = ("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
+SERVERS_OWN = (
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "managedFields",
+)
 """Metadata that no client changes."""
 KEPT_BY_STATUS = ("labels", "annotations", "finalizers", "ownerReferences")
-CHANGEABLE_OF_POD = {"activeDeadlineSeconds", "terminationGracePeriodSeconds", "tolerations", "schedulingGates"}
+CHANGEABLE_OF_POD = {"activeDeadlineSeconds", "tolerations", "schedulingGates"}
 CHANGEABLE_WHILE_GATED = {"nodeSelector", "affinity"}
 
 
 def put(transactions: Transactions, call: Call) -> Answer:
     """Replace an object."""
     body = call.object_body()
+    check_type(call.kind, body)
     metadata = body.get("metadata") or {}
-    old = transactions.find(call)
     if metadata.get("name", "") != call.name:
         raise bad_request(f"the name of the object ({metadata.get('name')}) does not match the name on the URL")
+    if call.kind.is_created_by_put and transactions.storage.get(call.kind, call.key) is None:
+        return _create_missing(transactions, call, body)
+    old = transactions.find(call)
     uid = old.value["metadata"]["uid"]
     if metadata.get("uid", uid) != uid:
         why = f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {uid}"
         raise conflict(call.kind, call.name, why)
     if call.kind.needs_version and not metadata.get("resourceVersion"):
         why = "Invalid value: 0: must be specified for an update"
-        raise invalid(call.kind, call.name, "metadata.resourceVersion", why)
+        raise invalid(call.kind, call.name, "metadata.resourceVersion", why, named=call.kind.resource.plural)
     return _update(transactions, call, old, body, "update")
 
 
@@ -52,16 +66,14 @@ def patch(transactions: Transactions, call: Call) -> Answer:
     content_type = call.request.content_type
     if content_type == APPLY:
         return _apply(transactions, call)
+    if content_type not in {MERGE, JSON} | (set() if call.kind.is_custom else {STRATEGIC}):
+        raise RefusedError(415, "UnsupportedMediaType", "the body of the request was in an unknown format")
     old = transactions.find(call)
     body = call.body() if content_type == JSON else call.object_body()
-    if content_type == STRATEGIC and not call.kind.is_custom:
+    if content_type == STRATEGIC:
         new = strategic_merge(_plain(old), body, schema_of(call.kind.resource))
-    elif content_type == MERGE:
-        new = merge(_plain(old), body)
-    elif content_type == JSON:
-        new = json_patch(_plain(old), body)
     else:
-        raise RefusedError(415, "UnsupportedMediaType", "the body of the request was in an unknown format")
+        new = (merge if content_type == MERGE else json_patch)(_plain(old), body)
     return _update(transactions, call, old, new, "patch")
 
 
@@ -91,12 +103,23 @@ def _reset(call: Call, config: Object) -> Object:
 def _create_applied(transactions: Transactions, call: Call, config: Object) -> Answer:
     if call.subresource:
         raise not_found(call.kind, call.name)
-    if uid := config["metadata"].get("uid"):
-        why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
-        raise conflict(call.kind, call.name, why)
     _, owners = apply(Managed(call.kind), {}, config, call.manager(applies=True), force=True)
     managed = Managed(call.kind, owners=owners)
-    return Answer(201, create_object(transactions, call, config, verb="apply", managed=managed).body)
+    return _create_missing(transactions, call, config, managed)
+
+
+def _create_missing(transactions: Transactions, call: Call, body: Object, managed: Managed | None = None) -> Answer:
+    """Create an object by a PUT or an apply; its version is ignored, but its UID would be that of another one."""
+    metadata = {name: one for name, one in body["metadata"].items() if name != "resourceVersion"}
+    if "name" not in metadata:
+        raise bad_request(
+            f"the name of the object ({call.name} based on URL) was undeterminable: name must be provided"
+        )
+    if uid := metadata.get("uid"):
+        why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+        raise conflict(call.kind, call.name, why)
+    body = {**body, "metadata": metadata}
+    return Answer(201, create_object(transactions, call, body, verb="apply", managed=managed).body)
 
 
 def _plain(old: Stored) -> Object:
@@ -121,10 +144,11 @@ def _update(
     version = metadata.get("resourceVersion")
     if version and version != before["metadata"]["resourceVersion"]:
         raise conflict(call.kind, call.name)
-    if metadata.get("uid", before["metadata"]["uid"]) != before["metadata"]["uid"]:
+    keeps_metadata = call.kind.is_custom and call.subresource == "status"
+    if not keeps_metadata and metadata.get("uid", before["metadata"]["uid"]) != before["metadata"]["uid"]:
         why = f'Invalid value: "{metadata["uid"]}": field is immutable'
         raise invalid(call.kind, call.name, "metadata.uid", why)
-    new = _prepared(call, before, {**new, "metadata": metadata})
+    new = normalised(call.kind, _prepared(call, before, {**new, "metadata": metadata}), before)
     _validate(call, before, new)
     if is_over(new):
         transactions.check(call, old, new)
@@ -138,23 +162,19 @@ def _update(
 def _prepared(call: Call, old: Object, new: Object) -> Object:
     """Return a new version with all that the request cannot change as it was."""
     before, kind = old["metadata"], call.kind
-    kept = {"apiVersion": old["apiVersion"], "kind": old["kind"]}
-    metadata = {name: one for name, one in new["metadata"].items() if name not in SERVERS_OWN}
-    metadata |= {name: before[name] for name in (*SERVERS_OWN, "uid", "name", "resourceVersion") if name in before}
-    metadata.pop("managedFields", None)
+    metadata = _with_old(new["metadata"], before, SERVERS_OWN)
     if call.subresource == "status":
-        if kind.takes_metadata_with_status:
-            if kind is PODS:
-                metadata = _with_old(metadata, before, ("ownerReferences",))
-        else:
+        if not kind.takes_metadata_with_status:
             metadata = before
-        return {**old, **kept, "metadata": metadata, "status": new.get("status") or {}}
-    found = {**new, **kept, "metadata": metadata}
-    if kind.has_status:
-        found = _with_old(found, old, ("status",))
-    is_changed = kind.has_generation and _content(found) != _content(old)
-    if is_changed:
-        metadata["generation"] = before["generation"] + 1
+        elif kind is PODS:
+            metadata = _with_old(metadata, before, ("ownerReferences",))
+        status = {"status": new["status"]} if new.get("status") is not None else {}
+        if kind is PODS:
+            status = {"status": {"qosClass": old["status"]["qosClass"], **status.get("status", {})}}
+        return {**without_status(old), "metadata": metadata, **status}
+    found = _with_old({**new, "metadata": metadata}, old, ("apiVersion", "kind", *(("status",) * kind.has_status)))
+    if kind.has_generation and _content(found) != _content(old):
+        metadata["generation"] += 1
     return found
 
 
@@ -177,13 +197,35 @@ def _validate(call: Call, old: Object, new: Object) -> None:
             f" found new finalizers []string{{{names}}}"
         )
         raise invalid(call.kind, call.name, "metadata.finalizers", why, "FieldValueForbidden")
-    if call.kind is PODS and new["spec"] is not old["spec"]:
-        _validate_pod(call.kind, call.name, old["spec"], new["spec"])
+    if call.kind is PODS:
+        _validate_pod(call.kind, call.name, old, new)
+    if call.kind is RESOURCE_CLAIMS:
+        _validate_claim(call, old, new)
 
 
-def _validate_pod(kind: Kind, name: str, old: Object, new: Object) -> None:
+def _validate_claim(call: Call, old: Object, new: Object) -> None:
+    before, after = old["status"].get("reservedFor") or (), new["status"].get("reservedFor") or ()
+    why = ""
+    if after and "allocation" not in new["status"]:
+        why = "may not be specified when `allocated` is not set"
+    elif "deletionTimestamp" in old["metadata"] and any(one not in before for one in after):
+        why = "new entries may not be added while the claim is being deleted"
+    if why:
+        raise invalid(call.kind, call.name, "status.reservedFor", f"Forbidden: {why}", "FieldValueForbidden")
+
+
+def _validate_pod(kind: Kind, name: str, before: Object, after: Object) -> None:
+    old, new, nominated = before["spec"], after["spec"], after["status"].get("nominatedNodeName")
+    if "nodeName" in new and nominated and nominated != before["status"].get("nominatedNodeName"):
+        why = "Forbidden: may not be set on pods that are already bound to a node"
+        raise invalid(kind, name, "status.nominatedNodeName", why, "FieldValueForbidden")
+    if new is old:
+        return
     gates = [one["name"] for one in old.get("schedulingGates") or ()]
     allowed = CHANGEABLE_OF_POD | (CHANGEABLE_WHILE_GATED if gates else set())
+    if len(old["containers"]) != len(new["containers"]):
+        why = "Forbidden: pod updates may not add or remove containers"
+        raise invalid(kind, name, "spec.containers", why, "FieldValueForbidden")
     if any(one["name"] not in gates for one in new.get("schedulingGates") or ()):
         why = "Forbidden: only deletion is allowed, but found new scheduling gate"
         raise invalid(kind, name, "spec.schedulingGates", why, "FieldValueForbidden")

@@ -1,36 +1,34 @@
 """What goes into the API server and comes out of it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 Object: TypeAlias = dict[str, Any]
 """A JSON object that is never changed in place."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Request:
+class Request(Struct, frozen=True, kw_only=True):
     """One HTTP request of a user, which is a simulated process; ``manager`` is its default field manager."""
 
     method: str
     path: str
-    query: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = {}
     body: bytes = b""
     content_type: str = "application/json"
     user: str = ""
     manager: str = ""
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """One HTTP answer."""
 
     status: int
     body: bytes
 
 
-@dataclass(frozen=True, kw_only=True)
-class Write:
+class Write(Struct, frozen=True, kw_only=True):
     """One change of an object; ``old`` is None for a new object, ``new`` is None for one that is gone."""
 
     revision: int
