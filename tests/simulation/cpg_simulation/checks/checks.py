@@ -102,19 +102,21 @@ class Checks:
             self._take(rule, rule.check(change), write.time)
 
     def advance(self, now: float) -> None:
-        """Check the expectations that are due by now; those with a fault in their time get it anew."""
+        """Check the expectations that are due by now; those with a fault in their time get it anew, or are dropped."""
         while self._due and self._due[0][0] <= now:
-            _, number, rule, expected = heapq.heappop(self._due)
-            due = self._quiet_since + expected.seconds
-            if due > now:
-                heapq.heappush(self._due, (due, number, rule, expected))
-            elif (finding := expected.broken()) is not None:
-                self._report(rule, finding, now)
+            due, number, rule, expected = heapq.heappop(self._due)
+            if due - expected.seconds >= self._quiet_since:
+                finding = expected.broken()
+                if finding is not None:
+                    self._report(rule, finding, now)
+            elif not expected.is_dropped_by_faults:
+                heapq.heappush(self._due, (self._quiet_since + expected.seconds, number, rule, expected))
 
     def settle(self, living: Collection[str], now: float) -> list[Violation]:
-        """Check what has to hold at the end of a night, with the processes that run; return all violations."""
+        """Check what has to hold at the end of a night; ``living`` are the users of the processes that run."""
         self.advance(now)
-        night_end = NightEnd(self.cluster, self.leases, living, now, self._refused_until)
+        processes = frozenset(map(self.knowledge.process, living))
+        night_end = NightEnd(self.cluster, self.leases, processes, now, self._refused_until)
         for rule in SETTLED_RULES:
             self._take(rule, rule.check(night_end), now)
         return self.violations

@@ -130,6 +130,8 @@ class ObservedCluster:
         self.classes: dict[str, PriorityClass] = {}
         self.priorities: dict[str, int] = {}
         """The highest priority that a group or pod has had, by UID, also of those that are gone."""
+        self.created: dict[tuple[str, GroupKey], int] = {}
+        """When each group was created, by its API group and key."""
         self.losses: Counter[str] = Counter()
         """How often a tree has lost a pod, or was changed in its groups, by its name."""
         self._members: defaultdict[GroupKey, dict[str, TrackedPod]] = defaultdict(dict)
@@ -152,6 +154,7 @@ class ObservedCluster:
         elif plural in GROUP_KINDS and group in self.stores:
             self._put_group(write, group, GROUP_KINDS[plural])
         elif plural == "workloads" and group in self.stores:
+            self.losses.update(list(self.losses))  # any tree may have other minimums now
             _put(self.workloads[group], (write.namespace, write.name), write.new, Workload)
         elif plural == "priorityclasses":
             _put(self.classes, write.name, write.new, PriorityClass)
@@ -183,7 +186,7 @@ class ObservedCluster:
         if pod.node and not (before or {"spec": {}})["spec"].get("nodeName"):
             pod.bound_at, pod.bound_by = write.revision, process
             self.on_node[pod.node][name] = pod
-        if before is not None and pod.is_placed < _is_placed(before):
+        if before is not None and (pod.is_placed < _is_placed(before) or pod.is_deleting > is_deleting(before)):
             self._note_loss(pod)
         return pod
 
@@ -218,6 +221,8 @@ class ObservedCluster:
             store.remove(key)
             return
         group: Group = msgspec.convert(write.new, kind)
+        if write.old is None:
+            self.created[api_group, key] = write.revision
         store.put(group)
         priority = resolved_priority(group, self.workloads[api_group], PriorityClasses(self.classes)) or 0
         known = self.priorities.get(group.metadata.uid, priority)

@@ -42,7 +42,7 @@ def _marked_first(change: Change) -> Findings:
 
 
 def _only_lower_priority(change: Change) -> Findings:
-    """Yield that a pod is marked or deleted for a preemptor whose priority is not higher."""
+    """Yield that a pod is marked or deleted for a preemptor without a higher priority."""
     pod, marked = change.evicted, _newly_marked(change)
     found = preemptor_of(_conditions_before(change)) if pod is not None else marked
     if found is None or change.pod is None:
@@ -153,7 +153,7 @@ ONLY_LOWER_PRIORITY = Rule(
 )
 NEVER_PREEMPTS = Rule(
     name="The policy Never is respected",
-    promise="No pod is marked for a preemptor whose root or pods have the preemptionPolicy Never.",
+    promise="No pod is marked if the root or a pod of the preemptor has the preemptionPolicy Never.",
     check=_never_preempts,
 )
 UNITS_GO_WHOLE = Rule(

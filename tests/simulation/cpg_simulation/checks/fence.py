@@ -13,7 +13,7 @@ def _only_the_leader_writes(change: Change) -> Iterator[Finding | Expectation]:
     if not change.role or write.resource == LEASES:
         return
     state = change.leases.state(change.role, change.sent)
-    if state.holder in {"?", change.process} and change.sent <= state.until:
+    if state.holder == "?" or (state.holder == change.process and change.sent <= state.until):
         return
     holder = f"{state.holder} until {state.until:.3f} s" if state.holder else "no process"
     yield Finding(

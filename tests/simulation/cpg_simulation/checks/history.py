@@ -56,14 +56,22 @@ class History:
 
     # What happens.
 
-    def put(self, resource: str, raw: Fields, user: str = "user", request: HandRequest | None = None) -> None:
-        """Create or replace an object; ``None`` in its place removes it."""
+    def put(
+        self,
+        resource: str,
+        raw: Fields,
+        user: str = "user",
+        request: HandRequest | None = None,
+        verb: str = "update",
+    ) -> None:
+        """Create or replace an object."""
         meta = raw["metadata"]
         old = self._objects.get((resource, meta["name"]))
         uid = old["metadata"]["uid"] if old is not None else f"uid-of-{meta['name']}-{self.revision}"
-        new = {**raw, "metadata": {"uid": uid, "creationTimestamp": "2026-11-20T00:00:00Z", "generation": 1, **meta}}
+        known = {"uid": uid, "creationTimestamp": "2026-11-20T00:00:00Z", "generation": 1}
+        new = {**raw, "metadata": {**known, **meta, "resourceVersion": str(self.revision + 1)}}
         self._objects[resource, meta["name"]] = new
-        self._write(resource, user, "create" if old is None else "update", old, new, request)
+        self._write(resource, user, "create" if old is None else verb, old, new, request)
 
     def remove(self, resource: str, name: str, user: str = "user") -> None:
         """Remove an object at once."""
@@ -105,11 +113,13 @@ class History:
         pod = self.get("pods", name)
         self.put("pods", {**pod, "spec": {**pod["spec"], "nodeName": node}}, user, request)
 
-    def status(self, resource: str, name: str, user: str, manager: str = "", **status: object) -> None:
+    def status(
+        self, resource: str, name: str, user: str, manager: str = "", verb: str = "update", **status: object
+    ) -> None:
         """Change fields of a status."""
         found = self.get(resource, name)
         request = HandRequest(user=user, manager=manager or user)
-        self.put(resource, {**found, "status": {**found.get("status", {}), **status}}, user, request)
+        self.put(resource, {**found, "status": {**found.get("status", {}), **status}}, user, request, verb)
 
     def meta(self, resource: str, name: str, user: str, **fields: object) -> None:
         """Change fields of the metadata."""
@@ -129,6 +139,10 @@ class History:
             one for one in self.get("pods", name)["status"].get("conditions", []) if one["type"] != marked["type"]
         ]
         self.status("pods", name, "scheduler-0", conditions=[*others, marked])
+
+    def delete_group(self, resource: str, name: str) -> None:
+        """Delete a group that stays for its finalizer."""
+        self.meta(resource, name, "user", deletionTimestamp="2026-11-20T00:00:01Z")
 
     def evict(self, name: str, user: str = "scheduler-0") -> None:
         """Delete a pod with its grace period."""
@@ -184,6 +198,7 @@ class History:
             name=meta["name"],
             old=old,
             new=new,
+            subresource="binding" if request is not None and request.path.endswith("/binding") else "",
             request=request or HandRequest(user=user, manager=user),
         )
         self.checks.observe(write)

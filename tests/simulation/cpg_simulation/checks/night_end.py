@@ -1,10 +1,12 @@
 """The end of a night: everything has been quiet for a while, so everything has to be in order."""
 
-from collections.abc import Collection
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 
 from cpg_simulation.checks.cluster import ObservedCluster
+from cpg_simulation.checks.group_states import GroupState, group_states
 from cpg_simulation.checks.leases import Leases
 from cpg_simulation.checks.second_opinion import SecondOpinion, ask
 
@@ -14,14 +16,19 @@ QUIET_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class NightEnd:
-    """The state at the end; ``living`` are the processes that run, by user."""
+    """The state at the end; ``living`` are the processes that run."""
 
     cluster: ObservedCluster
     leases: Leases
-    living: Collection[str]
+    living: AbstractSet[str]
     now: float
     refused_until: float = 0.0
     """Until when pods may be no victims because the API server has refused to delete them."""
+
+    @cached_property
+    def states(self) -> Sequence[GroupState]:
+        """What the status of each group should say."""
+        return list(group_states(self.cluster))
 
     @cached_property
     def opinion(self) -> SecondOpinion:

@@ -5,6 +5,16 @@ from collections.abc import Sequence
 from cpg_simulation.checks.binds import BOUND_ONCE, ONLY_OWN_PODS, ROOM, TAKES_THE_POD
 from cpg_simulation.checks.evictions import MARKED_FIRST, NEVER_PREEMPTS, ONLY_LOWER_PRIORITY, UNITS_GO_WHOLE
 from cpg_simulation.checks.fence import ONLY_THE_LEADER_WRITES
+from cpg_simulation.checks.gangs import ALL_OR_NOTHING, ONE_DOMAIN
+from cpg_simulation.checks.settled_groups import (
+    COUNTS,
+    DISRUPTED,
+    FINALIZERS,
+    HEALTH,
+    INSTANTIATED,
+    LEASES_HELD,
+    PLACED,
+)
 from cpg_simulation.checks.settled_pods import (
     NO_STALE_NOMINATION,
     NO_STALE_VICTIM,
@@ -12,6 +22,7 @@ from cpg_simulation.checks.settled_pods import (
     PREEMPTORS_EVICT,
     WHAT_FITS_IS_BOUND,
 )
+from cpg_simulation.checks.statuses import FIELD_MANAGERS, FINAL_CONDITIONS, GENERATIONS, OWN_FIELDS, PROTECTION
 from cpg_simulation.checks.values import Rule
 
 WRITE_RULES: Sequence[Rule] = (
@@ -19,11 +30,18 @@ WRITE_RULES: Sequence[Rule] = (
     ONLY_OWN_PODS,
     ROOM,
     TAKES_THE_POD,
+    ONE_DOMAIN,
+    ALL_OR_NOTHING,
     ONLY_THE_LEADER_WRITES,
     MARKED_FIRST,
     ONLY_LOWER_PRIORITY,
     NEVER_PREEMPTS,
     UNITS_GO_WHOLE,
+    OWN_FIELDS,
+    FIELD_MANAGERS,
+    FINAL_CONDITIONS,
+    GENERATIONS,
+    PROTECTION,
 )
 """What has to hold after every write."""
 
@@ -33,5 +51,12 @@ SETTLED_RULES: Sequence[Rule] = (
     PENDING_PODS_SAY_WHY,
     NO_STALE_NOMINATION,
     NO_STALE_VICTIM,
+    COUNTS,
+    HEALTH,
+    PLACED,
+    DISRUPTED,
+    FINALIZERS,
+    INSTANTIATED,
+    LEASES_HELD,
 )
 """What has to hold at the end of a night."""

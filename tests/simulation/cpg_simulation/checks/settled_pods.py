@@ -14,6 +14,7 @@ from cpg_api.scheduling.names import (
 from cpg_scheduler.status.reasons import REASON_BIND_IN_DOUBT, REASON_WAITING_FOR_DEVICES, REASON_WAITING_FOR_VOLUMES
 from cpg_simulation.checks.cluster import ObservedCluster, TrackedPod
 from cpg_simulation.checks.evictions import preemptor_of
+from cpg_simulation.checks.group_states import condition_of
 from cpg_simulation.checks.night_end import QUIET_SECONDS, NightEnd
 from cpg_simulation.checks.values import Finding, Object, Rule
 
@@ -54,11 +55,11 @@ def _pending_pods_say_why(end: NightEnd) -> Iterator[Finding]:
             continue
         condition = condition_of(pod.conditions(), POD_SCHEDULED)
         problem = _problem(condition) if condition is not None else "has no condition PodScheduled"
-        told = end.opinion.pods.get(pod.name)
-        if not problem and told is not None and condition is not None and condition["reason"] != told.reason:
+        expected = end.opinion.pods.get(pod.name)
+        if not problem and expected is not None and condition is not None and condition["reason"] != expected.reason:
             problem = (
                 f"says {condition['reason']} ({condition['message']}), and a scheduler that starts now would say"
-                f" {told.reason} ({told.message})"
+                f" {expected.reason} ({expected.message})"
             )
         if problem:
             yield Finding((str(pod),), f"{pod} is pending and {problem}")
@@ -88,11 +89,6 @@ def _no_stale_victim(end: NightEnd) -> Iterator[Finding]:
         found = preemptor_of(pod.conditions())
         if found is not None and pod.takes_room and not pod.is_deleting:
             yield Finding((str(pod),), f"{pod} runs and has {DISRUPTION_TARGET} for {found.kind} {found.name}")
-
-
-def condition_of(conditions: list[Object] | None, kind: str) -> Object | None:
-    """Return the condition of a type."""
-    return next((one for one in conditions or () if one["type"] == kind), None)
 
 
 def preemptor_uid(cluster: ObservedCluster, pod: TrackedPod) -> str:

@@ -90,10 +90,14 @@ class Finding:
 
 @dataclass(frozen=True)
 class Expectation:
-    """What has to be the case after some quiet seconds; ``broken`` is asked then, and returns what is wrong."""
+    """What has to be the case after some quiet seconds; ``broken`` is asked then, and returns what is wrong.
+
+    A fault in that time starts the seconds anew, or ends the expectation if it ``is_dropped_by_faults``.
+    """
 
     seconds: float
     broken: Callable[[], Finding | None]
+    is_dropped_by_faults: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,106 @@
+"""All or nothing, and in one domain: what has to hold of the groups above a pod that is bound."""
+
+from collections.abc import Iterator
+
+from cpg_api.scheduling.forest import Tree
+from cpg_api.scheduling.podgroup import PodGroup
+from cpg_simulation.checks.binds import counts
+from cpg_simulation.checks.changes import Change
+from cpg_simulation.checks.cluster import ObservedCluster, TrackedPod
+from cpg_simulation.checks.values import Expectation, Finding, Rule
+
+BATCH_SECONDS = 10.0
+
+
+def places_above(cluster: ObservedCluster, pod: TrackedPod) -> tuple[Tree | None, list[int]]:
+    """Return the tree of a pod, and the places of its groups from the leaf up."""
+    tree = cluster.tree_of(pod)
+    place = next((place for place, node in enumerate(tree.nodes) if node.key == pod.group), None) if tree else None
+    found = []
+    while tree is not None and place is not None:
+        found.append(place)
+        place = tree.nodes[place].parent
+    return tree, found
+
+
+def has_minimum(cluster: ObservedCluster, tree: Tree, place: int) -> bool:
+    """Return whether a group has its minimum: pods with a node, or children that have theirs."""
+    node = tree.nodes[place]
+    if isinstance(node.group, PodGroup):
+        return sum(pod.is_placed for pod in cluster.members(node.key)) >= node.group.minimum
+    return sum(has_minimum(cluster, tree, child) for child in node.children) >= node.group.minimum
+
+
+def _all_or_nothing(change: Change) -> Iterator[Finding | Expectation]:
+    """Expect that all groups above a pod that is bound have their minimum soon."""
+    pod, cluster = change.bound, change.cluster
+    if pod is None or pod.group is None:
+        return
+    tree = cluster.tree_name(pod)
+    losses = cluster.losses[tree]
+
+    def broken() -> Finding | None:
+        return _below_minimum(cluster, pod) if cluster.losses[tree] == losses else None
+
+    yield Expectation(BATCH_SECONDS, broken, is_dropped_by_faults=True)
+
+
+def _below_minimum(cluster: ObservedCluster, pod: TrackedPod) -> Finding | None:
+    tree, places = places_above(cluster, pod)
+    for place in places if tree is not None else ():
+        if tree is not None and not has_minimum(cluster, tree, place):
+            key = tree.nodes[place].key
+            return Finding((str(pod), str(key)), f"{pod} was bound, and {key} is below its minimum")
+    return None
+
+
+def _one_domain(change: Change) -> Iterator[Finding | Expectation]:
+    """Yield the groups above a pod that is bound with pods in several domains, as the scheduler was shown them."""
+    pod, cluster = change.bound, change.cluster
+    tree, places = places_above(cluster, pod) if pod is not None else (None, [])
+    for place in places:
+        if pod is None or tree is None:
+            return
+        constraints = tree.nodes[place].group.spec.scheduling_constraints
+        members = [
+            other
+            for other in cluster.pods_below(tree, place)
+            if other is pod or (counts(change, other) and not other.is_deleting)
+        ]
+        for constraint in (constraints and constraints.topology) or ():
+            if not _share_a_domain(change, members, constraint.key):
+                domains = sorted({_domains(change, other, constraint.key).pop() or "no domain" for other in members})
+                yield Finding(
+                    (str(pod), str(tree.nodes[place].key)),
+                    f"{pod} is bound, and the pods of {tree.nodes[place].key} are in {', '.join(domains)} of"
+                    f" {constraint.key}",
+                )
+
+
+def _share_a_domain(change: Change, members: list[TrackedPod], key: str) -> bool:
+    """Return whether there is a domain in which all of these pods are, by the labels that could be known."""
+    shared = set.intersection(*(_domains(change, pod, key) for pod in members))
+    return bool(shared - {""})
+
+
+def _domains(change: Change, pod: TrackedPod, key: str) -> set[str]:
+    """Return the domains in which the node of a pod has been since the scheduler was shown it."""
+    seen = change.view.revisions.get("nodes", change.write.revision)
+    states = change.cluster.node_versions(pod.node, seen)
+    return {node.metadata.labels.get(key, "") for node in states if node is not None} or {""}
+
+
+ALL_OR_NOTHING = Rule(
+    name="All or nothing",
+    promise=(
+        f"{BATCH_SECONDS:g} s after a bind all groups above the pod have their minimum, unless something has failed or"
+        " the tree has lost pods meanwhile."
+    ),
+    check=_all_or_nothing,
+    seconds=BATCH_SECONDS,
+)
+ONE_DOMAIN = Rule(
+    name="Each group is in one domain",
+    promise="A bind keeps the pods of each group above, as far as they were shown, in one domain of its topology.",
+    check=_one_domain,
+)

@@ -1,0 +1,122 @@
+"""The rules about the groups above a pod that is bound: each with a history that breaks it and one that does not."""
+
+from typing import Any
+
+import pytest
+
+from cpg_simulation.checks.gangs import BATCH_SECONDS
+from cpg_simulation.checks.history import History
+
+ALL_OR_NOTHING = "All or nothing"
+ONE_DOMAIN = "Each group is in one domain"
+ZONE = {"topology": [{"key": "zone"}]}
+
+
+def gang(minimum: int = 2, **spec: Any) -> History:
+    """Return a history with a gang of three pods and nodes in two zones, one pod of which is bound to the first."""
+    history = History()
+    for name in ("a", "b"):
+        history.node(f"{name}1", labels={"zone": name})
+        history.node(f"{name}2", labels={"zone": name})
+    history.composite("root", 1, **spec)
+    history.group("gang", minimum, parent="root")
+    for name in "xyz":
+        history.pod(name, "gang")
+    history.bind("x", "a1")
+    return history
+
+
+def pass_time(history: History, seconds: float = BATCH_SECONDS + 1) -> None:
+    """Let time pass."""
+    history.now += seconds
+    history.checks.advance(history.now)
+
+
+def test_half_a_gang_is_found_in_time() -> None:
+    """A pod below its minimum is found after some seconds; with the second pod the gang has its minimum."""
+    history = gang()
+    pass_time(history, BATCH_SECONDS - 1)
+    assert history.broken() == []
+    pass_time(history, 2)
+    assert history.broken() == [ALL_OR_NOTHING]
+    history = gang()
+    history.bind("y", "b1")
+    pass_time(history)
+    assert history.broken() == []
+
+
+def test_every_level_has_its_minimum() -> None:
+    """A root that needs two children is not placed with one; the finding names the level."""
+    history = gang(1)
+    history.composite("root", 2)
+    history.bind("y", "a1")
+    pass_time(history)
+    assert history.broken() == [ALL_OR_NOTHING]
+    assert "CompositePodGroup team/root is below its minimum" in history.checks.violations[0].sentence
+
+
+@pytest.mark.parametrize("lost", ["fails", "is deleted", "is removed", "needs more"])
+def test_a_tree_that_loses_pods_may_be_below_its_minimum(lost: str) -> None:
+    """A pod that fails, ends or goes away, and a higher minimum, are no fault of the scheduler."""
+    history = gang()
+    if lost == "fails":
+        history.status("pods", "x", "kubelet", phase="Failed")
+    elif lost == "is deleted":
+        history.evict("y", "user")
+    elif lost == "is removed":
+        history.remove("pods", "y")
+    else:
+        history.group("gang", 3, parent="root")
+    pass_time(history)
+    assert history.broken() == []
+
+
+def test_a_fault_meanwhile_ends_the_expectation() -> None:
+    """After a fault there may be no room for the rest: the end of the night says whether there is."""
+    history = gang()
+    history.checks.disturbed(1.0)
+    pass_time(history, 60.0)
+    assert history.broken() == []
+
+
+@pytest.mark.parametrize(("node", "broken"), [("a2", False), ("b1", True)])
+def test_a_tree_stays_in_its_domain(node: str, broken: bool) -> None:  # noqa: FBT001 - a parameter
+    """The second pod joins the zone of the first one."""
+    history = gang(schedulingConstraints=ZONE)
+    history.bind("y", node)
+    assert history.broken() == ([ONE_DOMAIN] if broken else [])
+
+
+def test_a_node_without_the_label_is_in_no_domain() -> None:
+    """A pod that is bound there is in no domain, even if it is the first one."""
+    history = gang()
+    history.node("plain")
+    history.group("other", 1, schedulingConstraints=ZONE)
+    history.pod("p", "other")
+    history.bind("p", "plain")
+    assert history.broken() == [ONE_DOMAIN]
+
+
+def test_members_that_end_pin_no_domain() -> None:
+    """A pod that is being deleted, or has failed, leaves the domain free."""
+    for ends in ("deleted", "failed"):
+        history = gang(1, schedulingConstraints=ZONE)
+        if ends == "deleted":
+            history.evict("x", "user")
+        else:
+            history.status("pods", "x", "kubelet", phase="Failed")
+        history.bind("y", "b1")
+        assert history.broken() == []
+
+
+def test_a_node_that_changes_its_zone_counts_as_it_was_shown() -> None:
+    """A scheduler that has not been shown the new label binds by the old one."""
+    for is_shown in (True, False):
+        history = gang(1, schedulingConstraints=ZONE)
+        history.checks.received("scheduler-0", "nodes", history.revision, -5.0)
+        history.node("b1", labels={"zone": "a"})
+        history.node("a2", labels={"zone": "b"})
+        if is_shown:
+            history.checks.received("scheduler-0", "nodes", history.revision, -4.0)
+        history.bind("y", "a2")
+        assert history.broken() == ([ONE_DOMAIN] if is_shown else [])
