@@ -29,6 +29,8 @@ from cpg_simulation.virtual.process import RUNNING
 Main = Callable[[], Coroutine[Any, Any, object]]
 ENDPOINT = Endpoint(server="http://api-server:80")
 SECONDS_BETWEEN_LISTS = 1.0
+SECONDS_BETWEEN_LAG_CHECKS = 20.0
+"""Every wake-up costs time, and no decision depends on these."""
 
 LogLine = tuple[str, dict[str, Any]]
 """The process that logged, and what."""
@@ -45,11 +47,9 @@ def operator_main(settings: OperatorSettings) -> Main:
 
 
 def install(take: Callable[[LogLine], None]) -> None:
-    """Let an event source take Kopf's place, and take what the programs log."""
+    """Let an event source take Kopf's place, take what the programs log, and measure the lag of loops rarely."""
     mock.patch.object(kopf, "operator", _run_without_kopf).start()
-    mock.patch.object(
-        loop_lag, "SECONDS_BETWEEN_CHECKS", 10.0
-    ).start()  # a metric that woke each loop 50 times a second
+    mock.patch.object(loop_lag, "SECONDS_BETWEEN_CHECKS", SECONDS_BETWEEN_LAG_CHECKS).start()
 
     def keep(_: object, level: str, event: MutableMapping[str, Any]) -> dict[str, Any]:
         thread = RUNNING.thread

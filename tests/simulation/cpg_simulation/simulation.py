@@ -11,14 +11,14 @@ from cpg_scheduler.settings import SchedulerSettings
 from cpg_simulation import programs
 from cpg_simulation.apiserver.server import ApiServer
 from cpg_simulation.apiserver.values import Write
-from cpg_simulation.faults import NightFaults
+from cpg_simulation.faults.night_faults import NightFaults
 from cpg_simulation.network import Network
 from cpg_simulation.nights.plan import Night
 from cpg_simulation.virtual import install
 from cpg_simulation.virtual.coordinator import Coordinator
 from cpg_simulation.virtual.machine import Machine
 from cpg_simulation.virtual.process import Process
-from cpg_simulation.world import World
+from cpg_simulation.world.world import World
 
 RESTART_SECONDS = (0.5, 1.0, 2.0, 5.0)
 """The seconds until an ended process starts again, by how often it has ended."""
@@ -83,12 +83,16 @@ class Simulation:
         }
         self.on_end: Callable[[str], None] = lambda _: None
         """Called when a process has ended, for whatever reason."""
-        self.faults = NightFaults(night, self.coordinator, self.server, self)
+        self.faults = NightFaults(night)
         self.network = Network(
-            self.coordinator, self.server, self.server_machine, faults=self.faults, random=self._child("network")
+            self.coordinator,
+            self.server,
+            self.server_machine,
+            faults=self.faults.requests,
+            random=self._child("network"),
         )
         self.world = World(night, self.coordinator, self.server, self._child("world"))
-        self.faults.connect(self.network, self.world)
+        self.faults.connect(self.coordinator, self.network, self.server, self.world, self)
         self._digest = hashlib.blake2b(digest_size=8)
         self.server.on_write.append(self._digest_write)
 

@@ -6,6 +6,7 @@ from typing import get_args
 
 from msgspec.structs import replace
 
+from cpg_simulation.nights.manifests import RACK, ZONE
 from cpg_simulation.nights.plan import (
     Action,
     ChangeMinimum,
@@ -27,7 +28,6 @@ from cpg_simulation.nights.plan import (
     TreePlan,
 )
 
-ZONE, RACK = "topology.kubernetes.io/zone", "example.com/rack"
 PRIORITIES = {"low": 10, "middle": 100, "high": 1000}
 PROCESSES = ("scheduler-0", "scheduler-1", "operator-0")
 SECONDS = 70.0

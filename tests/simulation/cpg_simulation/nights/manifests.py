@@ -15,6 +15,7 @@ LEAVES = {"crd": resources.CPG_POD_GROUPS, "native": resources.NATIVE_POD_GROUPS
 INNER = {"crd": resources.CPG_COMPOSITE_POD_GROUPS, "native": resources.NATIVE_COMPOSITE_POD_GROUPS}
 WORKLOADS = {"crd": resources.CPG_WORKLOADS, "native": resources.NATIVE_WORKLOADS}
 TREE_LABEL = "example.com/tree"
+ZONE, RACK = "topology.kubernetes.io/zone", "example.com/rack"
 
 
 def _manifest(resource: Resource, metadata: Manifest, **fields: Any) -> Manifest:
@@ -38,8 +39,8 @@ def node_labels(plan: NodePlan) -> dict[str, str]:
     """Return the labels of a node."""
     return {
         "kubernetes.io/hostname": plan.name,
-        "topology.kubernetes.io/zone": plan.zone,
-        "example.com/rack": plan.rack,
+        ZONE: plan.zone,
+        RACK: plan.rack,
     }
 
 

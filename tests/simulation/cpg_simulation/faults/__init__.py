@@ -1,0 +1,1 @@
+"""What fails in a night."""

@@ -1,0 +1,54 @@
+"""The other scheduler: it places the pods of the default scheduler on the same nodes."""
+
+from random import Random
+
+from cpg_client.resources import NODES
+from cpg_simulation.nights.manifests import Manifest
+from cpg_simulation.world.cluster_client import ClusterClient, name_of
+
+
+class KubeScheduler:
+    """Binds pending pods of the default scheduler where they fit."""
+
+    def __init__(self, client: ClusterClient, random: Random) -> None:
+        """Bind nothing yet."""
+        self._client = client
+        self._random = random
+
+    def sync(self) -> None:
+        """Bind what fits."""
+        room = {name_of(node): self._room(node) for node in self._client.objects(NODES) if _is_usable(node)}
+        for pod in self._client.pods():
+            if not _is_waiting(pod):
+                continue
+            cpu = _cpu(pod)
+            fitting = [name for name, (free, slots) in room.items() if free >= cpu and slots]
+            if fitting:
+                name = self._random.choice(fitting)
+                self._client.bind(name_of(pod), name, "kube-scheduler")
+                free, slots = room[name]
+                room[name] = free - cpu, slots - 1
+
+    def _room(self, node: Manifest) -> tuple[int, int]:
+        amounts = node["status"]["allocatable"]
+        there = [pod for pod in self._client.pods() if pod["spec"].get("nodeName") == name_of(node) and _runs(pod)]
+        return int(amounts["cpu"].removesuffix("m")) - sum(map(_cpu, there)), int(amounts["pods"]) - len(there)
+
+
+def _is_waiting(pod: Manifest) -> bool:
+    is_its_own = pod["spec"]["schedulerName"] == "default-scheduler"
+    return is_its_own and not pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp")
+
+
+def _is_usable(node: Manifest) -> bool:
+    return not node["spec"].get("unschedulable") and not node["spec"].get("taints")
+
+
+def _runs(pod: Manifest) -> bool:
+    return pod["status"].get("phase") not in {"Succeeded", "Failed"}
+
+
+def _cpu(pod: Manifest) -> int:
+    return sum(
+        int(container["resources"]["requests"]["cpu"].removesuffix("m")) for container in pod["spec"]["containers"]
+    )

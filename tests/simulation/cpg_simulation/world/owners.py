@@ -1,0 +1,79 @@
+"""The controllers that own the pods of trees: each keeps the number of pods of each leaf."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from cpg_api.scheduling.names import POD_GROUP_LABEL
+from cpg_client.resources import PODS
+from cpg_simulation.nights import manifests
+from cpg_simulation.nights.manifests import Manifest
+from cpg_simulation.nights.plan import Flavour, TreePlan
+from cpg_simulation.world.cluster_client import ClusterClient, name_of
+
+
+@dataclass
+class OwnedTree:
+    """A tree whose controller runs."""
+
+    plan: TreePlan
+    pods: dict[str, int]
+    """How many pods each leaf should have; a single pod is a leaf without a name."""
+    is_ended: bool = False
+    missing_groups: set[str] = field(default_factory=set)
+    """Groups that a user has deleted and is about to create again."""
+    count: int = 0
+    """Pods created so far, for their names."""
+
+
+class Owners:
+    """The controllers of all trees."""
+
+    def __init__(self, client: ClusterClient, flavour: Flavour) -> None:
+        """Own nothing yet."""
+        self.trees: dict[str, OwnedTree] = {}
+        self._client = client
+        self._flavour = flavour
+
+    def owns(self, tree: OwnedTree) -> bool:
+        """Return whether no user has deleted a tree."""
+        return self.trees.get(tree.plan.name) is tree
+
+    def sync(self) -> None:
+        """Have as many pods as each leaf of each tree should have."""
+        for tree in list(self.trees.values()):
+            self.keep_pods(tree)
+
+    def keep_pods(self, tree: OwnedTree) -> None:
+        """Have as many pods as each leaf should have."""
+        if not self.owns(tree) or tree.is_ended:
+            return
+        living = self._living(tree)
+        for leaf, wanted in tree.pods.items():
+            found = living.get(leaf, [])
+            for manifest in self._new_pods(tree, leaf, wanted - len(found)):
+                self._client.create(PODS, manifest, "controller")
+            for pod in found[wanted:]:
+                self._client.delete(PODS, name_of(pod), "controller")
+
+    def _living(self, tree: OwnedTree) -> dict[str, list[Manifest]]:
+        """Return the pods that count by their leaf; delete those that have failed."""
+        living: dict[str, list[Manifest]] = {}
+        for pod in self._client.pods(tree.plan.name):
+            phase = pod["status"].get("phase")
+            if phase == "Failed":
+                self._client.delete(PODS, name_of(pod), "controller")
+            elif not pod["metadata"].get("deletionTimestamp") and phase in {"Pending", "Running"}:
+                living.setdefault(_group_of(pod), []).append(pod)
+        return living
+
+    def _new_pods(self, tree: OwnedTree, leaf: str, count: int) -> Iterator[Manifest]:
+        plan = next((group for group in tree.plan.groups if group.name == leaf), None)
+        for _ in range(count):
+            tree.count += 1
+            yield manifests.pod(tree.plan, plan, f"{leaf or tree.plan.name}-p{tree.count}", self._flavour)
+
+
+def _group_of(pod: Manifest) -> str:
+    native: str | None = pod["spec"].get("schedulingGroup", {}).get("podGroupName")
+    found: str = native or pod["metadata"]["labels"].get(POD_GROUP_LABEL, "")
+    return found
