@@ -5,12 +5,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from cpg_simulation.apiserver.server import ApiServer
-from cpg_simulation.apiserver.values import Answer, Object, Request
-from cpg_simulation.apiserver.watches import Watch
 
 from cpg_client.connection import APPLY_YAML, MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from cpg_client.resources import CPG_POD_GROUPS, LEASES, NAMESPACES, PODS, Resource
+from cpg_simulation.apiserver.server import ApiServer
+from cpg_simulation.apiserver.values import Answer, Object, Request
+from cpg_simulation.apiserver.watches import Watch
 
 NOW = 1_800_000_000.0
 POD: Object = {"spec": {"containers": [{"name": "main", "image": "one"}]}}

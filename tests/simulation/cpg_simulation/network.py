@@ -6,11 +6,13 @@ Each connection keeps the order of its bytes, as TCP does. Requests of different
 import asyncio
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from email.utils import formatdate
 from random import Random
 from typing import Protocol, TypeAlias
 from urllib.parse import parse_qsl, unquote, urlsplit
+
+from msgspec.structs import replace
 
 from cpg_simulation.apiserver.server import ApiServer
 from cpg_simulation.apiserver.values import Answer, Request
