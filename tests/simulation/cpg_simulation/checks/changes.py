@@ -36,7 +36,7 @@ class Change:
     @cached_property
     def view(self) -> View:
         """What the process knew when it decided about this object."""
-        return self.knowledge.view(self.write.user, f"{self.write.namespace}/{self.write.name}", self.sent)
+        return self.knowledge.view(self.process, f"{self.write.namespace}/{self.write.name}", self.sent)
 
     @property
     def is_creation(self) -> bool:

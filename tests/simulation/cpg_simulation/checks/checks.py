@@ -35,7 +35,7 @@ class Checks:
         self.cluster = ObservedCluster(scheduler_name, api_groups)
         self.leases = Leases()
         self.knowledge = Knowledge()
-        self._sent: dict[int, tuple[SentRequest, float]] = {}
+        self._sent: dict[int, tuple[SentRequest, str, float]] = {}
         """When each request was sent, by the identity of its object, which the journal keeps."""
         self._rules = rules
         self._quiet_since = 0.0
@@ -48,7 +48,7 @@ class Checks:
 
     def sent(self, request: SentRequest, now: float) -> None:
         """Note that the first byte of a request has left a process."""
-        self._sent[id(request)] = (request, now)
+        self._sent[id(request)] = (request, self.knowledge.process(request.user), now)
         if request.method == "POST" and request.path.endswith("/binding"):
             *_, namespace, _, name, _ = request.path.split("/")
             pod = self.cluster.pods.get(f"{namespace}/{name}")
@@ -89,14 +89,15 @@ class Checks:
         """Check a write, and every expectation that is due by now."""
         self.advance(write.time)
         self._revision = write.revision
-        role, process = role_of(write.user), self.knowledge.process(write.user)
+        role, unknown = role_of(write.user), (None, self.knowledge.process(write.user), write.time)
+        # By the time a write arrives, its process may have ended, and the next one of its name may run.
+        _, process, sent = self._sent.get(id(write.request), unknown)
         if write.resource == LEASES:
             self.leases.apply(write, role, process)
         name = f"{write.namespace}/{write.name}"
         if write.resource == "pods" and write.old is None:
             self.knowledge.forget(name)
         pod = self.cluster.apply(write, process if role else "")
-        _, sent = self._sent.get(id(write.request), (None, write.time))
         change = Change(write, self.cluster, self.leases, role, process, sent, self.knowledge, pod)
         for rule in self._rules:
             self._take(rule, rule.check(change), write.time)

@@ -71,9 +71,8 @@ class Knowledge:
         for key in [key for key in self._decided if key[1] == subject]:
             del self._decided[key]
 
-    def view(self, user: str, subject: str, now: float) -> View:
+    def view(self, process: str, subject: str, now: float) -> View:
         """Return what a process knew when it decided about a subject; ``now`` is when its request was sent."""
-        process = self.process(user)
         decided = self._decided.get((process, subject), now) - VALIDATION_SECONDS
         seen = {}
         for (known, resource), (times, revisions) in self._received.items():
