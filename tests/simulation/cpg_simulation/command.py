@@ -27,9 +27,15 @@ SHOWN = 3
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Play nights; return 1 where one breaks a promise."""
-    given = _parser().parse_args(arguments)
-    nights = [msgspec.json.decode(path.read_bytes(), type=Night) for path in given.nights]
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    try:
+        nights = [msgspec.json.decode(path.read_bytes(), type=Night) for path in given.nights]
+    except (OSError, msgspec.DecodeError) as error:
+        parser.error(str(error))
     nights += [generate(seed) for seed in given.seeds or ()]
+    if not nights:
+        parser.error("no nights: give --seeds or --nights")
     if given.story or given.shrink:
         return max(_tell(night, given) for night in nights)
     began = time.monotonic()

@@ -45,7 +45,7 @@ def play(night: Night, *, is_told: bool = False) -> Outcome:
         binds=sum(write.verb == "bind" for write in simulation.server.journal),
         seconds=time.process_time() - began,
         states=dict(judge.states.counts),
-        story=tuple(judge.story),
+        story=(*judge.story, *(judge.logged() if is_told else ())),
     )
 
 
@@ -89,6 +89,12 @@ class Judge:
         found += self._logged_errors()
         found += self._disorderly_ends()
         return sorted(found, key=lambda broken: broken.time)
+
+    def logged(self) -> Iterator[str]:
+        """Yield what the processes have logged."""
+        for line in self.simulation.record.log:
+            fields = " ".join(f"{name}={value}" for name, value in line.fields.items() if name != "event")
+            yield f"{line.time:.6f} {line.process} logs {line.fields['event']}: {fields}"
 
     def _compare_ledgers(self) -> None:
         """Compare ledgers now and then: that costs as much as many writes."""
