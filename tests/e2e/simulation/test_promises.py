@@ -145,7 +145,12 @@ def _plain_object(found: Plain) -> object:
         for name, one in found["metadata"].items()
         if name not in {"uid", "resourceVersion", "managedFields", "creationTimestamp"}
     }
-    return _plain_value({**found, "metadata": metadata})
+    nominators = {
+        one["manager"]
+        for one in found["metadata"].get("managedFields", ())
+        if "f:nominatedNodeName" in one["fieldsV1"].get("f:status", ()) and "nominatedNodeName" in found["status"]
+    }
+    return _plain_value({**found, "metadata": metadata, "nominators": sorted(nominators)})
 
 
 def _plain_value(value: Any) -> Any:  # noqa: ANN401  # JSON values

@@ -10,7 +10,8 @@ from msgspec import Struct
 from cpg_simulation.apiserver.defaults import timestamp
 from cpg_simulation.apiserver.kinds import PODS, Kind
 from cpg_simulation.apiserver.managed import Managed, Manager
-from cpg_simulation.apiserver.refusals import bad_request, not_found
+from cpg_simulation.apiserver.refusals import bad_request, invalid, not_found
+from cpg_simulation.apiserver.schemas import missing_field, schema_of
 from cpg_simulation.apiserver.storage import Storage, Stored
 from cpg_simulation.apiserver.values import Answer, Object, Request, Write
 
@@ -87,6 +88,8 @@ class Transactions:
         old = self.storage.get(call.kind, call.key)
         if call.kind is PODS and new["status"].get("nominatedNodeName"):
             new = {**new, "metadata": {**new["metadata"], "managedFields": managed.entries(self.stamp())}}
+        if call.kind.is_custom and (missing := missing_field(schema_of(call.kind.resource), new)):
+            raise invalid(call.kind, call.name, missing[1:], "Required value", "FieldValueRequired")
         self.check(call, old, new)
         if is_dry or "dryRun" in call.request.query:
             return Stored(new, managed)
