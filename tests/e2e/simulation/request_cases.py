@@ -102,10 +102,10 @@ def generate(seed: int) -> Sequence[Step]:
     return [_step(rng) for _ in range(STEPS)]
 
 
-def sentinel(resource: Resource) -> Step:
-    """Return the creation of the last object, which ends the watches."""
-    body = KINDS[resource](Random(0)) | {"metadata": {"name": "sentinel", "labels": {"color": "red"}}}  # noqa: S311 - no secret
-    return Step(method="POST", resource=resource, body=body)
+def creation(resource: Resource, name: str) -> Step:
+    """Return the creation of an object with a name and a label."""
+    body = KINDS[resource](Random(0))  # noqa: S311 - no secret
+    return Step(method="POST", resource=resource, body=body | {"metadata": {"name": name, "labels": {"color": "red"}}})
 
 
 def _step(rng: Random) -> Step:

@@ -86,15 +86,15 @@ class Transactions:
     def commit(self, call: Call, verb: str, new: Object, managed: Managed, *, is_dry: bool = False) -> Stored:
         """Store an object unless it is as before."""
         old = self.storage.get(call.kind, call.key)
-        if call.kind is PODS and new["status"].get("nominatedNodeName"):
-            new = {**new, "metadata": {**new["metadata"], "managedFields": managed.entries(self.stamp())}}
         if call.kind.is_custom and (missing := missing_field(schema_of(call.kind.resource), new)):
             raise invalid(call.kind, call.name, missing[1:], "Required value", "FieldValueRequired")
         self.check(call, old, new)
+        if old is not None and old.is_complete and old.plain == new and old.managed.is_same(managed):
+            return old
+        if call.kind is PODS and new["status"].get("nominatedNodeName"):
+            new = {**new, "metadata": {**new["metadata"], "managedFields": managed.entries(self.stamp())}}
         if is_dry or "dryRun" in call.request.query:
             return Stored(new, managed)
-        if old is not None and old.is_complete and old.value == new and old.managed.is_same(managed):
-            return old
         stored = self.storage.put(call.kind, call.key, new, managed)
         assert stored is not None
         self._record(call, verb, old, stored)
