@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct, json
 
-from cpg_client.resources import Resource
+from cpg_client.resources import LEASES, Resource
 from cpg_simulation.apiserver.values import Object
 
 
@@ -47,8 +47,9 @@ def _schemas() -> dict[str, Schema]:
 
 @cache
 def schema_of(resource: Resource) -> Schema:
-    """Return the schema of a kind."""
-    return _schemas()[f"{resource.api_version} {resource.kind}"]
+    """Return the schema of a kind; of an unknown one, only metadata are known, as of a Lease."""
+    found = _schemas()
+    return found.get(f"{resource.api_version} {resource.kind}") or found[f"{LEASES.api_version} {LEASES.kind}"]
 
 
 @cache

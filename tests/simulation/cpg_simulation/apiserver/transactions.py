@@ -91,14 +91,19 @@ class Transactions:
         self.check(call, old, new)
         if old is not None and old.is_complete and old.plain == new and old.managed.is_same(managed):
             return old
-        if call.kind is PODS and new["status"].get("nominatedNodeName"):
-            new = {**new, "metadata": {**new["metadata"], "managedFields": managed.entries(self.stamp())}}
+        new = self.with_managers(new, managed)
         if is_dry or "dryRun" in call.request.query:
             return Stored(new, managed)
         stored = self.storage.put(call.kind, call.key, new, managed)
         assert stored is not None
         self._record(call, verb, old, stored)
         return stored
+
+    def with_managers(self, new: Object, managed: Managed) -> Object:
+        """Return an object with its managed fields if it is a nominated pod: others are not read for them."""
+        if managed.kind is not PODS or not new["status"].get("nominatedNodeName"):
+            return new
+        return {**new, "metadata": {**new["metadata"], "managedFields": managed.entries(self.stamp())}}
 
     def remove(self, call: Call, verb: str, old: Stored) -> None:
         """Remove an object."""

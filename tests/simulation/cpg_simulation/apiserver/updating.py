@@ -143,7 +143,7 @@ def _update(
     if is_over(new):
         transactions.check(call, old, new)
         transactions.remove(call, verb, old)
-        return Answer(200, Stored(new, old.managed).body)
+        return Answer(200, Stored(transactions.with_managers(new, old.managed), old.managed).body)
     if managed is None:
         managed = old.managed if new == before else old.managed.updated(call.manager(), before, new)
     return Answer(200, transactions.commit(call, verb, new, managed).body)
