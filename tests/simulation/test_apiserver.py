@@ -8,6 +8,7 @@ import pytest
 
 from cpg_client.connection import APPLY_YAML, MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from cpg_client.resources import CPG_POD_GROUPS, LEASES, NAMESPACES, PODS, Resource
+from cpg_simulation.apiserver.kinds import Kind
 from cpg_simulation.apiserver.server import ApiServer
 from cpg_simulation.apiserver.values import Answer, Object, Request
 from cpg_simulation.apiserver.watches import Watch
@@ -214,6 +215,17 @@ def test_a_namespace_that_ends_takes_nothing_new(client: Client) -> None:
     assert client.send("GET", NAMESPACES.path(name="team"))[1]["status"]["phase"] == "Terminating"
     client.send("PUT", f"{NAMESPACES.path(name='team')}/finalize", {"spec": {"finalizers": []}})
     assert client.send("GET", NAMESPACES.path(name="team"))[0] == 404
+
+
+def test_further_kinds_are_served() -> None:
+    """Owners of pods, such as Jobs."""
+    jobs = Kind(resource=Resource("batch", "v1", "jobs", "Job"), has_status=True, has_generation=True)
+    server = ApiServer(now=lambda: NOW, new_uid=lambda: "uid", further=[jobs])
+    body = msgspec.json.encode({"metadata": {"name": "job"}, "spec": {"parallelism": 2}})
+    answer = server.handle(Request(method="POST", path=jobs.resource.path("default"), body=body))
+    assert isinstance(answer, Answer)
+    assert answer.status == 201
+    assert (server.get("jobs.batch", "default", "job") or {})["metadata"]["generation"] == 1
 
 
 def test_generated_names_follow_from_uids(client: Client) -> None:

@@ -102,10 +102,10 @@ def generate(seed: int) -> Sequence[Step]:
     return [_step(rng) for _ in range(STEPS)]
 
 
-def sentinel(resource: Resource) -> Step:
-    """Return the creation of the last object, which ends the watches."""
-    body = KINDS[resource](Random(0)) | {"metadata": {"name": "sentinel", "labels": {"color": "red"}}}  # noqa: S311 - no secret
-    return Step(method="POST", resource=resource, body=body)
+def creation(resource: Resource, name: str) -> Step:
+    """Return the creation of an object with a name and a label."""
+    body = KINDS[resource](Random(0))  # noqa: S311 - no secret
+    return Step(method="POST", resource=resource, body=body | {"metadata": {"name": name, "labels": {"color": "red"}}})
 
 
 def _step(rng: Random) -> Step:
@@ -143,8 +143,8 @@ def _identity(rng: Random) -> dict[str, Any]:
     }
 
 
-def _metadata(rng: Random, *, may_remove: bool = True) -> Body:
-    """Return changes of metadata."""
+def _metadata(rng: Random, resource: Resource, *, may_remove: bool = True) -> Body:
+    """Return changes of metadata. Custom resources store empty fields, and write anew when these are gone."""
     found: Body = {}
     absent = [None] if may_remove else []
     for name in rng.sample(("labels", "annotations", "finalizers", "ownerReferences"), rng.randint(0, 2)):
@@ -155,7 +155,7 @@ def _metadata(rng: Random, *, may_remove: bool = True) -> Body:
             found[name] = [owner | {"uid": uid} for uid in rng.sample(("u1", "u2"), rng.randint(0, 2))]
         else:
             found[name] = rng.choice([{"color": rng.choice([*MANAGERS, *absent])}, {"shape": "round"}, {}, *absent])
-    return found
+    return {name: one for name, one in found.items() if one not in ({}, []) or resource != resources.CPG_POD_GROUPS}
 
 
 def _spec(rng: Random, resource: Resource) -> Body:
@@ -203,7 +203,7 @@ def _status_fields(rng: Random, resource: Resource) -> Body:
 
 
 def _create(rng: Random, resource: Resource, name: str) -> Step:
-    metadata: Body = {"name": name} | _metadata(rng, may_remove=False)
+    metadata: Body = {"name": name} | _metadata(rng, resource, may_remove=False)
     if rng.random() < 0.1:
         metadata["resourceVersion"] = "7"
     body = KINDS[resource](rng) | {"metadata": metadata}
@@ -213,7 +213,7 @@ def _create(rng: Random, resource: Resource, name: str) -> Step:
 
 
 def _merge(rng: Random, resource: Resource, name: str) -> Step:
-    body: Body = {"metadata": _metadata(rng)}
+    body: Body = {"metadata": _metadata(rng, resource)}
     if rng.random() < 0.5:
         body["spec"] = _spec(rng, resource)
     query = {"fieldManager": rng.choice(MANAGERS)}
@@ -229,7 +229,7 @@ def _merge(rng: Random, resource: Resource, name: str) -> Step:
 
 
 def _strategic(rng: Random, resource: Resource, name: str) -> Step:
-    metadata = _metadata(rng)
+    metadata = _metadata(rng, resource)
     if rng.random() < 0.3:
         metadata.pop("finalizers", None)  # Go takes both in no particular order
         metadata["$deleteFromPrimitiveList/finalizers"] = ["example.com/one"]
@@ -262,7 +262,7 @@ def _json(rng: Random, resource: Resource, name: str) -> Step:
 def _apply(rng: Random, resource: Resource, name: str) -> Step:
     if rng.random() < 0.7 and resource != resources.LEASES:
         return _applied(rng, resource, name, "status", {"status": _status_fields(rng, resource)})
-    body = {**KINDS[resource](rng), "metadata": _metadata(rng, may_remove=False)}
+    body = {**KINDS[resource](rng), "metadata": _metadata(rng, resource, may_remove=False)}
     return _applied(rng, resource, name, None, body)
 
 
@@ -282,7 +282,7 @@ def _applied(rng: Random, resource: Resource, name: str, subresource: str | None
 
 
 def _put(rng: Random, resource: Resource, name: str) -> Step:
-    body: Body = {"metadata": {"name": name} | _metadata(rng)}
+    body: Body = {"metadata": {"name": name} | _metadata(rng, resource)}
     if rng.random() < 0.5:
         body["spec"] = _spec(rng, resource)
     subresource = rng.choice((None, None, "status")) if resource != resources.LEASES else None
@@ -321,7 +321,7 @@ def _status(rng: Random, resource: Resource, name: str) -> Step:
             status["conditions"] = [*status.get("conditions", ())[:1], {"$patch": "delete", "type": "Healthy"}]
     if rng.random() < 0.2 and status:
         status[rng.choice([*status])] = None
-    body: Body = {"metadata": _metadata(rng) if rng.random() < 0.3 else {}, "status": status}
+    body: Body = {"metadata": _metadata(rng, resource) if rng.random() < 0.3 else {}, "status": status}
     return Step(
         method="PATCH",
         resource=resource,

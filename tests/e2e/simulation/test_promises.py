@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.simulation.openapi_schemas import FILE, schemas_of
-from tests.e2e.simulation.request_cases import KINDS, Step, generate, sentinel
+from tests.e2e.simulation.request_cases import KINDS, Step, creation, generate
 from tests.e2e.simulation.worlds import Plain, RealWorld, SimulatedWorld, World
 
 from cpg_client import resources
@@ -43,7 +43,7 @@ def test_both_answer_alike(cluster: Cluster, seed: int) -> None:
         body = f'{{"metadata":{{"name":"{world.namespace}"}}}}'.encode()
         assert world.request("POST", resources.NAMESPACES.path(), {}, body, "application/json")[0] == 201
     comparison = Comparison(worlds)
-    for step in (*generate(seed), *map(sentinel, KINDS)):
+    for step in (*generate(seed), *(creation(one, "sentinel") for one in KINDS)):
         comparison.play(step)
     for resource in KINDS:
         comparison.read(resource)
@@ -77,7 +77,7 @@ class Comparison:
         lists, events, matching = [], [], []
         for world, began in zip(self._worlds, self._began, strict=True):
             path, query = resource.path(world.namespace), {"watch": "true", "resourceVersion": began}
-            lists.append([_plain_list(*found) for found in _pages(world, path)])
+            lists.append([_plain_list(*found) for found in _pages(world, resource)])
             events.append(_plain_events(world.watch(path, query)))
             matching.append(_plain_events(world.watch(path, query | {"labelSelector": "color in (red, green)"})))
         self._compare("lists", *lists)
@@ -101,15 +101,17 @@ def _is_cause(real: Plain, simulated: Plain) -> bool:
     return all(any(field.startswith(one) for field in fields[0]) for one in fields[1])
 
 
-def _pages(world: World, path: str) -> Iterator[tuple[int, Plain]]:
-    token = ""
+def _pages(world: World, resource: Resource) -> Iterator[tuple[int, Plain]]:
+    """Yield the pages of a list; an object that is created after the first page is in none of them."""
+    token, path = "", resource.path(world.namespace)
     while True:
-        query = {"limit": "2"} | ({"continue": token} if token else {})
+        query = {"limit": "1"} | ({"continue": token} if token else {})
         code, page = world.request("GET", path, query, b"", "application/json")
         yield code, page
         token = page["metadata"].get("continue", "")
         if not token:
             return
+        world.send(creation(resource, "late"))
 
 
 def _plain_list(code: int, page: Plain) -> object:
@@ -145,7 +147,12 @@ def _plain_object(found: Plain) -> object:
         for name, one in found["metadata"].items()
         if name not in {"uid", "resourceVersion", "managedFields", "creationTimestamp"}
     }
-    return _plain_value({**found, "metadata": metadata})
+    nominators = {
+        one["manager"]
+        for one in found["metadata"].get("managedFields", ())
+        if "f:nominatedNodeName" in one["fieldsV1"].get("f:status", ()) and "nominatedNodeName" in found["status"]
+    }
+    return _plain_value({**found, "metadata": metadata, "nominators": sorted(nominators)})
 
 
 def _plain_value(value: Any) -> Any:  # noqa: ANN401  # JSON values

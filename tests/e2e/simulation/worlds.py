@@ -9,13 +9,13 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
-from cpg_simulation.apiserver.patches import merge
-from cpg_simulation.apiserver.server import ApiServer
-from cpg_simulation.apiserver.values import Answer, Request
 from tests.e2e.simulation.request_cases import Step
 
 from cpg_client.resources import Resource
 from cpg_lab.access import Access
+from cpg_simulation.apiserver.patches import merge
+from cpg_simulation.apiserver.server import ApiServer
+from cpg_simulation.apiserver.values import Answer, Request
 
 Plain = dict[str, Any]
 AGENT = "comparison"

@@ -18,8 +18,8 @@ def bind(transactions: Transactions, call: Call) -> Answer:
     if not node:
         raise RefusedError(500, "", "target.name: Required value")
     old = transactions.find(call)
-    _check(call, old.value, metadata)
-    new = _bound(old.value, node, metadata, transactions.stamp())
+    _check(call, old.plain, metadata)
+    new = _bound(old.plain, node, metadata, transactions.stamp())
     transactions.commit(call, "bind", new, old.managed)
     return Answer(201, msgspec.json.encode({**SUCCESS, "code": 201}))
 
@@ -42,7 +42,7 @@ def _check(call: Call, pod: Object, wanted: Object) -> None:
 
 def _bound(pod: Object, node: str, binding: Object, now: str) -> Object:
     """Return a bound pod; its nomination has served its purpose."""
-    metadata = {name: one for name, one in pod["metadata"].items() if name != "managedFields"}
+    metadata = dict(pod["metadata"])
     for name in ("labels", "annotations"):
         if binding.get(name):
             metadata[name] = {**(metadata.get(name) or {}), **binding[name]}

@@ -53,20 +53,20 @@ def is_over(found: Object) -> bool:
 
 def _marked(transactions: Transactions, call: Call, old: Stored, grace: int | None, *, is_dry: bool) -> Stored | None:
     """Return an object as it is marked for its deletion, or None where its deletion is under way already."""
-    found, metadata = old.value, old.value["metadata"]
-    if call.kind is PODS:
-        pod = _pod_grace(found, grace)
-        if "deletionTimestamp" in metadata:
-            before = metadata["deletionGracePeriodSeconds"]
-            if grace is None or grace >= before:
-                return None
-            start = seconds_of(metadata["deletionTimestamp"]) - before
-            return _mark(transactions, call, old, start, max(grace, 1) if grace < 0 else grace, is_dry=is_dry)
-        return _mark(transactions, call, old, int(transactions.now()), pod, is_dry=is_dry)
-    held = metadata.get("finalizers") or (call.kind is NAMESPACES and found["spec"].get("finalizers"))
-    if not held or "deletionTimestamp" in metadata:
-        return old
-    return _mark(transactions, call, old, int(transactions.now()), 0, is_dry=is_dry)
+    found, metadata, start = old.value, old.value["metadata"], int(transactions.now())
+    if call.kind is not PODS:
+        held = metadata.get("finalizers") or (call.kind is NAMESPACES and found["spec"].get("finalizers"))
+        if not held or "deletionTimestamp" in metadata:
+            return old
+        grace = 0
+    elif "deletionTimestamp" not in metadata:
+        grace = _pod_grace(found, grace)
+    else:
+        before = metadata["deletionGracePeriodSeconds"]
+        if grace is None or grace >= before:
+            return None
+        start = seconds_of(metadata["deletionTimestamp"]) - before
+    return _mark(transactions, call, old, start, grace, is_dry=is_dry)
 
 
 def _pod_grace(pod: Object, asked: int | None) -> int:
@@ -78,7 +78,7 @@ def _pod_grace(pod: Object, asked: int | None) -> int:
 
 
 def _mark(transactions: Transactions, call: Call, old: Stored, start: int, grace: int, *, is_dry: bool) -> Stored:
-    found = old.value
+    found = old.plain
     metadata = {
         **found["metadata"],
         "deletionTimestamp": timestamp(start + grace),

@@ -16,6 +16,8 @@ from cpg_simulation.apiserver.values import Object
 Path: TypeAlias = tuple[str, ...]
 FieldSet: TypeAlias = frozenset[Path]
 
+_MISSING = object()
+"""Stands for a field that is absent; null is a value."""
 UNMANAGED = {
     ("f:apiVersion",),
     ("f:kind",),
@@ -99,20 +101,20 @@ def _compare(
     if old is new:
         return
     before, after = children(old, schema), children(new, schema)
-    if (before is None and old is not None) or (after is None and new is not None):
+    if (before is None and old is not _MISSING) or (after is None and new is not _MISSING):
         if old != new:
-            (removed if new is None else changed).add(path)
+            (removed if new is _MISSING else changed).add(path)
         return
-    if new is None:
+    if new is _MISSING:
         removed.add(path)
-    elif old is None:
+    elif old is _MISSING:
         changed.add(path)
     before, after = before or {}, after or {}
     for name in (*before, *(name for name in after if name not in before)):
         below = (after.get(name) or before[name])[1]
         _compare(
-            before[name][0] if name in before else None,
-            after[name][0] if name in after else None,
+            before[name][0] if name in before else _MISSING,
+            after[name][0] if name in after else _MISSING,
             below,
             (*path, name),
             changed,

@@ -92,7 +92,7 @@ CUSTOM_GROUPS = tuple(
 ALL = (*BUILT_IN, *DEVICES, *NATIVE_GROUPS, *CUSTOM_GROUPS)
 
 
-def served_kinds(*, custom: bool = True, native: bool = False, devices: bool = True) -> tuple[Kind, ...]:
+def served_kinds(*, custom: bool, native: bool, devices: bool) -> tuple[Kind, ...]:
     """Return the kinds of a server with these APIs of groups, and with or without devices."""
     chosen = ((custom, CUSTOM_GROUPS), (native, NATIVE_GROUPS), (devices, DEVICES))
     return (*BUILT_IN, *(kind for is_served, kinds in chosen if is_served for kind in kinds))

@@ -57,7 +57,8 @@ def _merge_lists(old: Any, patch: list[Any], schema: Schema) -> list[Any]:  # no
         raise bad_request(f"map does not contain declared merge key: {key}")
     deleted = {item[key] for item in patch if item.get(DIRECTIVE) == "delete"}
     kept = [item for item in patch if DIRECTIVE not in item]
-    found = {item[key]: item for item in before if item[key] not in deleted}
+    before = [item for item in before if item[key] not in deleted]
+    found = {item[key]: item for item in before}
     for item in kept:
         found[item[key]] = strategic_merge(found.get(item[key]), item, schema.item())
     return _ordered(before, list(found.values()), kept, lambda item: item[key])

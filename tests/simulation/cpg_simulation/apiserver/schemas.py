@@ -6,10 +6,11 @@ its keys, a list is replaced as a whole.
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct, json
 
-from cpg_client.resources import Resource
+from cpg_client.resources import LEASES, Resource
 from cpg_simulation.apiserver.values import Object
 
 
@@ -24,6 +25,8 @@ class Schema(Struct, frozen=True, omit_defaults=True):
     items: "Schema | None" = None
     values: "Schema | None" = None
     default: Object | None = None
+    required: tuple[str, ...] = ()
+    """Fields that an object must have; only those of custom resources are known."""
 
     def field(self, name: str) -> "Schema":
         """Return the schema of a field."""
@@ -44,8 +47,9 @@ def _schemas() -> dict[str, Schema]:
 
 @cache
 def schema_of(resource: Resource) -> Schema:
-    """Return the schema of a kind."""
-    return _schemas()[f"{resource.api_version} {resource.kind}"]
+    """Return the schema of a kind; of an unknown one, only metadata are known, as of a Lease."""
+    found = _schemas()
+    return found.get(f"{resource.api_version} {resource.kind}") or found[f"{LEASES.api_version} {LEASES.kind}"]
 
 
 @cache
@@ -57,6 +61,20 @@ def default_schema_of(resource: Resource) -> Schema | None:
 def _with_default(schema: Schema) -> Schema | None:
     fields = {name: found for name, below in schema.fields.items() if (found := _with_default(below)) is not None}
     return Schema(fields=fields, default=schema.default) if fields or schema.default is not None else None
+
+
+def missing_field(schema: Schema, found: Any, path: str = "") -> str:  # noqa: ANN401  # JSON values
+    """Return the path of a field that is required and missing; empty if there is none."""
+    if isinstance(found, list):
+        places = ((f"{path}[{place}]", schema.item(), one) for place, one in enumerate(found) if schema.items)
+    elif isinstance(found, dict):
+        for name in schema.required:
+            if name not in found:
+                return f"{path}.{name}"
+        places = ((f"{path}.{name}", schema.fields[name], one) for name, one in found.items() if name in schema.fields)
+    else:
+        return ""
+    return next(filter(None, (missing_field(below, one, where) for where, below, one in places)), "")
 
 
 def with_defaults(schema: Schema, found: Object) -> Object:

@@ -1,6 +1,6 @@
 """The API server: routes requests, and gives tests direct access to its objects."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from cpg_client.resources import group_path
 from cpg_simulation.apiserver.binding import bind
@@ -41,10 +41,11 @@ class ApiServer:
         custom: bool = True,
         native: bool = False,
         devices: bool = True,
+        further: Sequence[Kind] = (),
         version: tuple[int, int] = (1, 37),
     ) -> None:
-        """Start with the namespaces and priority classes of a new cluster."""
-        kinds = served_kinds(custom=custom, native=native, devices=devices)
+        """Start with the namespaces and priority classes of a new cluster; ``further`` kinds are those of owners."""
+        kinds = (*served_kinds(custom=custom, native=native, devices=devices), *further)
         self._transactions = Transactions(Storage(kinds), now, new_uid)
         self._kinds = {kind.key: kind for kind in kinds}
         self._roots = {

@@ -24,6 +24,15 @@ class Stored:
         self.is_complete = is_complete
 
     @cached_property
+    def plain(self) -> Object:
+        """The object without its managed fields, which are kept beside it."""
+        metadata = self.value["metadata"]
+        if "managedFields" not in metadata:
+            return self.value
+        kept = {name: one for name, one in metadata.items() if name != "managedFields"}
+        return {**self.value, "metadata": kept}
+
+    @cached_property
     def body(self) -> bytes:
         """The object as JSON."""
         return msgspec.json.encode(self.value)

@@ -10,7 +10,8 @@ from msgspec import Struct
 from cpg_simulation.apiserver.defaults import timestamp
 from cpg_simulation.apiserver.kinds import PODS, Kind
 from cpg_simulation.apiserver.managed import Managed, Manager
-from cpg_simulation.apiserver.refusals import bad_request, not_found
+from cpg_simulation.apiserver.refusals import bad_request, invalid, not_found
+from cpg_simulation.apiserver.schemas import missing_field, schema_of
 from cpg_simulation.apiserver.storage import Storage, Stored
 from cpg_simulation.apiserver.values import Answer, Object, Request, Write
 
@@ -85,17 +86,24 @@ class Transactions:
     def commit(self, call: Call, verb: str, new: Object, managed: Managed, *, is_dry: bool = False) -> Stored:
         """Store an object unless it is as before."""
         old = self.storage.get(call.kind, call.key)
-        if call.kind is PODS and new["status"].get("nominatedNodeName"):
-            new = {**new, "metadata": {**new["metadata"], "managedFields": managed.entries(self.stamp())}}
+        if call.kind.is_custom and (missing := missing_field(schema_of(call.kind.resource), new)):
+            raise invalid(call.kind, call.name, missing[1:], "Required value", "FieldValueRequired")
         self.check(call, old, new)
+        if old is not None and old.is_complete and old.plain == new and old.managed.is_same(managed):
+            return old
+        new = self.with_managers(new, managed)
         if is_dry or "dryRun" in call.request.query:
             return Stored(new, managed)
-        if old is not None and old.is_complete and old.value == new and old.managed.is_same(managed):
-            return old
         stored = self.storage.put(call.kind, call.key, new, managed)
         assert stored is not None
         self._record(call, verb, old, stored)
         return stored
+
+    def with_managers(self, new: Object, managed: Managed) -> Object:
+        """Return an object with its managed fields if it is a nominated pod: others are not read for them."""
+        if managed.kind is not PODS or not new["status"].get("nominatedNodeName"):
+            return new
+        return {**new, "metadata": {**new["metadata"], "managedFields": managed.entries(self.stamp())}}
 
     def remove(self, call: Call, verb: str, old: Stored) -> None:
         """Remove an object."""

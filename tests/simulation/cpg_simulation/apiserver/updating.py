@@ -58,7 +58,7 @@ def put(transactions: Transactions, call: Call) -> Answer:
 def finalize(transactions: Transactions, call: Call) -> Answer:
     """Replace the finalizers in the spec of a namespace, which is gone once it has none."""
     body, old = call.object_body(), transactions.find(call)
-    return _update(transactions, call, old, {**_plain(old), "spec": body.get("spec") or {}}, "update")
+    return _update(transactions, call, old, {**old.plain, "spec": body.get("spec") or {}}, "update")
 
 
 def patch(transactions: Transactions, call: Call) -> Answer:
@@ -71,22 +71,21 @@ def patch(transactions: Transactions, call: Call) -> Answer:
     old = transactions.find(call)
     body = call.body() if content_type == JSON else call.object_body()
     if content_type == STRATEGIC:
-        new = strategic_merge(_plain(old), body, schema_of(call.kind.resource))
+        new = strategic_merge(old.plain, body, schema_of(call.kind.resource))
     else:
-        new = (merge if content_type == MERGE else json_patch)(_plain(old), body)
+        new = (merge if content_type == MERGE else json_patch)(old.plain, body)
     return _update(transactions, call, old, new, "patch")
 
 
 def _apply(transactions: Transactions, call: Call) -> Answer:
     if "fieldManager" not in call.request.query:
         raise bad_request("PatchOptions.meta.k8s.io is invalid: fieldManager: Required value")
-    config, manager = call.object_body(), call.manager(applies=True)
-    config = _reset(call, config)
+    config, manager = _reset(call, {"metadata": {}, **call.object_body()}), call.manager(applies=True)
     old = transactions.storage.get(call.kind, call.key)
     if old is None:
         return _create_applied(transactions, call, config)
     force = call.request.query.get("force") == "true"
-    new, owners = apply(old.managed, _plain(old), config, manager, force=force)
+    new, owners = apply(old.managed, old.plain, config, manager, force=force)
     return _update(transactions, call, old, new, "apply", Managed(call.kind, owners=owners))
 
 
@@ -104,8 +103,7 @@ def _create_applied(transactions: Transactions, call: Call, config: Object) -> A
     if call.subresource:
         raise not_found(call.kind, call.name)
     _, owners = apply(Managed(call.kind), {}, config, call.manager(applies=True), force=True)
-    managed = Managed(call.kind, owners=owners)
-    return _create_missing(transactions, call, config, managed)
+    return _create_missing(transactions, call, config, Managed(call.kind, owners=owners))
 
 
 def _create_missing(transactions: Transactions, call: Call, body: Object, managed: Managed | None = None) -> Answer:
@@ -118,16 +116,8 @@ def _create_missing(transactions: Transactions, call: Call, body: Object, manage
     if uid := metadata.get("uid"):
         why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
         raise conflict(call.kind, call.name, why)
-    body = {**body, "metadata": metadata}
-    return Answer(201, create_object(transactions, call, body, verb="apply", managed=managed).body)
-
-
-def _plain(old: Stored) -> Object:
-    """Return an object without its managed fields, which are kept beside it."""
-    if "managedFields" not in old.value["metadata"]:
-        return old.value
-    metadata = {name: one for name, one in old.value["metadata"].items() if name != "managedFields"}
-    return {**old.value, "metadata": metadata}
+    body, verb = {**body, "metadata": metadata}, "create" if managed is None else "apply"
+    return Answer(201, create_object(transactions, call, body, verb=verb, managed=managed).body)
 
 
 def _update(
@@ -139,7 +129,7 @@ def _update(
     managed: Managed | None = None,
 ) -> Answer:
     """Store a new version if it is based on the present one, or remove what has lost its last finalizer."""
-    before = _plain(old)
+    before = old.plain
     metadata = new.get("metadata") or {}
     version = metadata.get("resourceVersion")
     if version and version != before["metadata"]["resourceVersion"]:
@@ -153,7 +143,7 @@ def _update(
     if is_over(new):
         transactions.check(call, old, new)
         transactions.remove(call, verb, old)
-        return Answer(200, Stored(new, old.managed).body)
+        return Answer(200, Stored(transactions.with_managers(new, old.managed), old.managed).body)
     if managed is None:
         managed = old.managed if new == before else old.managed.updated(call.manager(), before, new)
     return Answer(200, transactions.commit(call, verb, new, managed).body)
