@@ -17,6 +17,7 @@
    otherwise each eviction for a gang would rewrite the conditions of all its pods.
 """
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 
@@ -64,6 +65,8 @@ MAX_REMEMBERED_CAUSES = 4
 """Causes of events that are remembered of each object."""
 UNDECLARED = "field not declared in schema"
 """What the API server says if its CRDs are older than this process; then the condition is applied alone."""
+SECONDS_AFTER_CONFLICTS = (0.05, 0.2, 0.8)
+"""How long the watch is given to show what another writer has changed in a group."""
 GROUPS, PODS_AFTER_GROUPS, REFRESHES = 0, 1, 2
 """The order of writes."""
 
@@ -285,16 +288,37 @@ class StatusWriter:
     async def _write_group(
         self, group: Group, reported: ReportedCondition, cause: str, attempt: Callable[[], LastAttempt] | None
     ) -> None:
-        known = self._current(group)
-        if known is None or (reported.status != "True" and self._is_final(known[0])):
-            return
-        group, resource = known
+        """Apply the condition of a group and its attempt.
+
+        The operator may have written meanwhile that the minimum was placed, which is final. So any other condition is
+        applied only to the version of the group that is known, and a conflict waits for the watch.
+        """
+        for seconds in (*SECONDS_AFTER_CONFLICTS, None):
+            known = self._current(group)
+            if known is None or (reported.status != "True" and self._is_final(known[0])):
+                return
+            try:
+                await self._apply_group(*known, reported, attempt)
+            except ApiError as error:
+                if not error.is_conflict or seconds is None:
+                    raise
+                await asyncio.sleep(seconds)
+            else:
+                await self._record(known[1], known[0].metadata, reported, cause)
+                return
+
+    async def _apply_group(
+        self, group: Group, resource: Resource, reported: ReportedCondition, attempt: Callable[[], LastAttempt] | None
+    ) -> None:
+        seen = condition_of(group)
+        is_final = reported.status == "True"
+        shown_before = seen.generation if is_final and seen is not None and seen.status == "True" else 0
         condition = Condition(
             type=_condition_type(group),
             status=reported.status,
             reason=reported.reason,
             message=reported.message,
-            observed_generation=reported.generation,
+            observed_generation=max(reported.generation, shown_before),
         )
         conditions, _ = set_condition(group.status.conditions or (), condition, self._now())
         ours = find_condition(conditions, condition.type)
@@ -303,13 +327,15 @@ class StatusWriter:
             "conditions": [msgspec.to_builtins(ours) | {"message": truncate_condition(condition).message}]
         }
         shown = {} if attempt is None else {"attempt": attempt()}
+        apply = partial(
+            apply_status, self._connection, resource, group.metadata, manager=MANAGER, unchanged=not is_final
+        )
         try:
-            await apply_status(self._connection, resource, group.metadata, status=status | shown, manager=MANAGER)
+            await apply(status=status | shown)
         except ApiError as error:
             if not shown or UNDECLARED not in error.message:
                 raise
-            await apply_status(self._connection, resource, group.metadata, status=status, manager=MANAGER)
-        await self._record(resource, group.metadata, reported, cause)
+            await apply(status=status)
 
     async def _write_recovered(self, group: Group, unit: UnitKey) -> None:
         known = self._current(group)
