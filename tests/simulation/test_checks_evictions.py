@@ -105,10 +105,30 @@ def test_a_unit_in_part_is_found_in_time() -> None:
     assert history.broken() == []
 
 
+def test_a_unit_that_the_scheduler_has_bound_itself_goes_whole() -> None:
+    """What counts is what it had been shown when it evicted, not when it bound the pods."""
+    history = History()
+    history.node("n")
+    history.group("gang", 2, whole=True)
+    for name in "ab":
+        history.pod(name, "gang", priority=1)
+    history.pod("high", priority=100)
+    for resource in ("nodes", "pods"):
+        history.checks.received("scheduler-0", resource, history.revision, -5.0)
+    history.bind("a", "n")
+    history.bind("b", "n")
+    history.checks.received("scheduler-0", "pods", history.revision, 1.0)
+    history.now = 5.0
+    history.mark("a", "high")
+    history.evict("a")
+    pass_time(history, WHOLE_UNIT_SECONDS + 1)
+    assert history.broken() == [WHOLE]
+
+
 def test_time_with_faults_does_not_count() -> None:
     """The time begins anew when a fault ends."""
     history = unit()
-    history.checks.disturbed(50.0)
+    history.checks.disturbed(49.7)  # plus and minus the seconds of a rule, it is another number
     pass_time(history, WHOLE_UNIT_SECONDS + 1)
     assert history.broken() == []
     pass_time(history, 50.0)

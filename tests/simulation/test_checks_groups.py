@@ -8,7 +8,7 @@ import pytest
 from cpg_api.scheduling.names import FINALIZER, GROUP, INSTANTIATE
 from cpg_simulation.checks.history import COMPOSITES, POD_GROUPS, History
 
-COUNTS, HEALTH, FINALIZERS = "Counts are right", "Health is right", "Finalizers are there and end"
+COUNTS, HEALTH, FINALIZERS = "Counts and domains are right", "Health is right", "Finalizers are there and end"
 PLACED = "Groups say whether they were placed"
 
 
@@ -69,6 +69,25 @@ def test_wrong_counts_are_found(wrong: dict[str, Any]) -> None:
     history = tree()
     report(history, **wrong)
     assert history.settled() == [COUNTS]
+
+
+@pytest.mark.parametrize(
+    ("says", "nodes", "broken"), [("a", "n", []), ("b", "n", [COUNTS]), (None, "n", [COUNTS]), (None, "nm", [])]
+)
+def test_the_domain_is_where_the_pods_are(says: str | None, nodes: str, broken: list[str]) -> None:
+    """Pods in one zone have it as their domain; in several zones, as after a change of labels, they have none."""
+    history = History()
+    history.node("n", labels={"zone": "a"})
+    history.node("m", labels={"zone": "b"})
+    history.group("gang", 1, schedulingConstraints={"topology": [{"key": "zone"}]})
+    for node in nodes:
+        history.pod(f"on-{node}", "gang", node=node)
+    history.meta(POD_GROUPS, "gang", "operator-0", finalizers=[FINALIZER])
+    counts = dict.fromkeys(("desired", "scheduled", "running"), len(nodes))
+    domain: dict[str, Any] = {} if says is None else {"domain": {"key": "zone", "value": says}}
+    conditions = [healthy("MinimumMet"), scheduled()]
+    history.status(POD_GROUPS, "gang", "operator-0", pods=counts, conditions=conditions, **domain)
+    assert history.settled() == broken
 
 
 def test_a_pod_that_fails_or_ends_does_not_count() -> None:

@@ -35,8 +35,10 @@ class Change:
 
     @cached_property
     def view(self) -> View:
-        """What the process knew when it decided about this object."""
-        return self.knowledge.view(self.process, f"{self.write.namespace}/{self.write.name}", self.sent)
+        """What the process knew when it decided; for a bind, before the first request of its batch."""
+        is_bind = self.write.subresource == "binding"
+        subject = f"{self.write.namespace}/{self.write.name}" if is_bind else ""
+        return self.knowledge.view(self.process, subject, self.sent)
 
     @property
     def is_creation(self) -> bool:

@@ -39,7 +39,7 @@ class Checks:
         """When each request was sent, by the identity of its object, which the journal keeps."""
         self._rules = rules
         self._quiet_since = 0.0
-        self._due: list[tuple[float, int, Rule, Expectation]] = []
+        self._due: list[tuple[float, int, float, Rule, Expectation]] = []
         self._numbers = itertools.count()
         self._revision = 0
         self._refused_until = 0.0
@@ -105,13 +105,13 @@ class Checks:
     def advance(self, now: float) -> None:
         """Check the expectations that are due by now; those with a fault in their time get it anew, or are dropped."""
         while self._due and self._due[0][0] <= now:
-            due, number, rule, expected = heapq.heappop(self._due)
-            if due - expected.seconds >= self._quiet_since:
+            _, number, started, rule, expected = heapq.heappop(self._due)
+            if started >= self._quiet_since:
                 finding = expected.broken()
                 if finding is not None:
                     self._report(rule, finding, now)
             elif not expected.is_dropped_by_faults:
-                heapq.heappush(self._due, (self._quiet_since + expected.seconds, number, rule, expected))
+                self._await(rule, expected, number)
 
     def settle(self, living: Collection[str], now: float) -> list[Violation]:
         """Check what has to hold at the end of a night; ``living`` are the users of the processes that run."""
@@ -127,8 +127,12 @@ class Checks:
             if isinstance(found, Finding):
                 self._report(rule, found, now)
             else:
-                due = max(now, self._quiet_since) + found.seconds
-                heapq.heappush(self._due, (due, next(self._numbers), rule, found))
+                self._await(rule, found, next(self._numbers), now)
+
+    def _await(self, rule: Rule, expected: Expectation, number: int, now: float = 0.0) -> None:
+        """Check an expectation after its seconds, which begin now or at the end of the present fault."""
+        started = max(now, self._quiet_since)
+        heapq.heappush(self._due, (started + expected.seconds, number, started, rule, expected))
 
     def _report(self, rule: Rule, finding: Finding, now: float) -> None:
         self.violations.append(Violation(rule.name, now, self._revision, finding.objects, finding.sentence))

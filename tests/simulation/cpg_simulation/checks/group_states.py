@@ -20,6 +20,7 @@ class GroupState:
     raw: Object
     pods: dict[str, int]
     groups: dict[str, int] | None
+    domain: dict[str, str] | None
     reason: str
     is_root: bool
     members: tuple[TrackedPod, ...]
@@ -89,8 +90,21 @@ class _Reader:
         members: tuple[TrackedPod, ...],
     ) -> GroupState:
         key = self._tree.nodes[place].key
-        raw = raw_group(self._cluster, self._api_group, key)
-        return GroupState(key, self._api_group, raw, pods, groups, reason, place == 0, members)
+        raw, domain = raw_group(self._cluster, self._api_group, key), self._domain(place, members)
+        return GroupState(key, self._api_group, raw, pods, groups, domain, reason, place == 0, members)
+
+    def _domain(self, place: int, members: tuple[TrackedPod, ...]) -> dict[str, str] | None:
+        """Return the domain of the pods below a group, by its preferred topology or else by the required one."""
+        constraints = self._tree.nodes[place].group.spec.scheduling_constraints
+        if constraints is None:
+            return None
+        labels = {node.metadata.name: node.metadata.labels for node in self._cluster.present_nodes()}
+        nodes = {pod.node for pod in members if pod.node and pod.phase != "Failed" and not pod.is_deleting}
+        for constraint in (*(constraints.preferred_topology or ()), *(constraints.topology or ())):
+            values = {labels.get(node, {}).get(constraint.key) for node in nodes}
+            if len(values) == 1 and (value := values.pop()) is not None:
+                return {"key": constraint.key, "value": value}
+        return None
 
 
 def _reason(met: int, placed: int, minimum: int, members: tuple[TrackedPod, ...]) -> str:

@@ -32,11 +32,11 @@ def _each(check: Callable[[NightEnd, GroupState], Iterator[str]]) -> Callable[[N
 
 
 def _counts(_: NightEnd, state: GroupState) -> Iterator[str]:
-    """Yield the counts in a status that are wrong."""
-    wanted = {"pods": state.pods, **({"groups": state.groups} if state.groups is not None else {})}
-    for field, counts in wanted.items() if state.api_group == GROUP else ():
-        if state.status.get(field) != counts:
-            yield f"has status.{field}={state.status.get(field)}, and should have {counts}"
+    """Yield the counts and the domain in a status that are wrong."""
+    wanted = {"pods": state.pods, "groups": state.groups, "domain": state.domain}
+    for field, value in wanted.items() if state.api_group == GROUP else ():
+        if state.status.get(field) != value:
+            yield f"has status.{field}={state.status.get(field)}, and should have {value}"
 
 
 def _health(_: NightEnd, state: GroupState) -> Iterator[str]:
@@ -149,7 +149,9 @@ def _settled(name: str, promise: str, check: Callable[[NightEnd], Iterator[Findi
 
 
 COUNTS = _settled(
-    "Counts are right", "the status of each group counts its pods and children as they are.", _each(_counts)
+    "Counts and domains are right",
+    "the status of each group has the counts of its pods and children, and their domain.",
+    _each(_counts),
 )
 HEALTH = _settled(
     "Health is right", "Healthy says whether a group has its minimum, and Partial marks half a gang.", _each(_health)
