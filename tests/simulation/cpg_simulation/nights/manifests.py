@@ -3,14 +3,16 @@
 from collections.abc import Iterator
 from typing import Any
 
-from cpg_api.scheduling.names import POD_GROUP_LABEL
+from cpg_api.scheduling.names import INSTANTIATE, POD_GROUP_LABEL
 from cpg_client import resources
 from cpg_client.resources import Resource
 from cpg_simulation.nights.plan import Flavour, GroupPlan, NodePlan, TreePlan
 
 Manifest = dict[str, Any]
+DISK = "example.com/disk"
+DEDICATED = {"key": "example.com/dedicated", "effect": "NoSchedule"}
+GATE = {"name": "example.com/quota"}
 NAMESPACE = "work"
-INSTANTIATE = "scheduling.cpg.dev/instantiate"
 LEAVES = {"crd": resources.CPG_POD_GROUPS, "native": resources.NATIVE_POD_GROUPS}
 INNER = {"crd": resources.CPG_COMPOSITE_POD_GROUPS, "native": resources.NATIVE_COMPOSITE_POD_GROUPS}
 WORKLOADS = {"crd": resources.CPG_WORKLOADS, "native": resources.NATIVE_WORKLOADS}
@@ -30,7 +32,7 @@ def node(plan: NodePlan) -> Manifest:
     return _manifest(
         resources.NODES,
         {"name": plan.name, "labels": node_labels(plan)},
-        spec={},
+        spec={"taints": [DEDICATED]} if plan.is_dedicated else {},
         status={"capacity": amounts, "allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]},
     )
 
@@ -41,6 +43,7 @@ def node_labels(plan: NodePlan) -> dict[str, str]:
         "kubernetes.io/hostname": plan.name,
         ZONE: plan.zone,
         RACK: plan.rack,
+        DISK: "local" if plan.has_disk else "none",
     }
 
 
@@ -86,13 +89,17 @@ def workload(tree: TreePlan, flavour: Flavour) -> tuple[Resource, Manifest]:
     spec = {
         key: found for key, found in (("compositePodGroupTemplates", composite), ("podGroupTemplates", leaves)) if found
     }
-    return resource, _manifest(resource, {"name": tree.name, "labels": {TREE_LABEL: tree.name}}, spec=spec)
+    metadata: Manifest = {"name": tree.name, "labels": {TREE_LABEL: tree.name}}
+    if tree.is_instantiated:
+        metadata["annotations"] = {INSTANTIATE: "true"}
+    return resource, _manifest(resource, metadata, spec=spec)
 
 
 def _templates(tree: TreePlan, level: list[GroupPlan]) -> tuple[list[Manifest], list[Manifest]]:
     composites, leaves = [], []
     for plan in level:
-        found: Manifest = {"name": plan.name, **_policies(plan, tree)}
+        name = plan.name.removeprefix(f"{tree.name}-") if tree.is_instantiated else plan.name
+        found: Manifest = {"name": name, **_policies(plan, tree)}
         if plan.pods is not None:
             leaves.append(found)
             continue
@@ -105,21 +112,34 @@ def _templates(tree: TreePlan, level: list[GroupPlan]) -> tuple[list[Manifest], 
 
 
 def objects_of(tree: TreePlan, flavour: Flavour) -> Iterator[tuple[Resource, Manifest]]:
-    """Yield the groups of a tree, and the Workload of their templates."""
+    """Yield what a user creates for a tree beside its pods: groups, the Workload of their templates, and a budget."""
     if any(plan.parent or plan.pods is None for plan in tree.groups) or (tree.groups and tree.from_workload):
         yield workload(tree, flavour)
-    for plan in tree.groups:
+    for plan in () if tree.is_instantiated else tree.groups:
         yield group(plan, tree, flavour)
+    if tree.budget is not None:
+        yield budget(tree, tree.budget)
+
+
+def budget(tree: TreePlan, available: int) -> tuple[Resource, Manifest]:
+    """Return the PodDisruptionBudget of the pods of a tree."""
+    resource = resources.POD_DISRUPTION_BUDGETS
+    spec = {"minAvailable": available, "selector": {"matchLabels": {TREE_LABEL: tree.name}}}
+    return resource, _manifest(resource, {"name": tree.name, "labels": {TREE_LABEL: tree.name}}, spec=spec)
 
 
 def pod(tree: TreePlan, plan: GroupPlan | None, name: str, flavour: Flavour) -> Manifest:
     """Return a pod of a leaf, or the single pod of a tree."""
     labels = {TREE_LABEL: tree.name}
     cpu = plan.cpu if plan is not None else tree.cpu
+    container: Manifest = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": f"{cpu}m"}}}
+    if "host-port" in tree.traits:
+        container["ports"] = [{"containerPort": 8080, "hostPort": 8080}]
     spec: Manifest = {
         "schedulerName": tree.scheduler,
         "terminationGracePeriodSeconds": tree.grace,
-        "containers": [{"name": "main", "image": "busybox", "resources": {"requests": {"cpu": f"{cpu}m"}}}],
+        "containers": [container],
+        **_constraints(tree),
     }
     if tree.priority:
         spec["priorityClassName"] = tree.priority
@@ -130,3 +150,22 @@ def pod(tree: TreePlan, plan: GroupPlan | None, name: str, flavour: Flavour) -> 
     elif plan is not None:
         labels[POD_GROUP_LABEL] = plan.name
     return _manifest(resources.PODS, {"name": name, "labels": labels}, spec=spec)
+
+
+def _constraints(tree: TreePlan) -> Manifest:
+    same_tree = {"labelSelector": {"matchLabels": {TREE_LABEL: tree.name}}}
+    affinity: Manifest = {}
+    if "apart" in tree.traits:
+        terms = [{**same_tree, "topologyKey": "kubernetes.io/hostname"}]
+        affinity["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    if "prefer-zone" in tree.traits:
+        term = {"weight": 10, "podAffinityTerm": {**same_tree, "topologyKey": ZONE}}
+        affinity["podAffinity"] = {"preferredDuringSchedulingIgnoredDuringExecution": [term]}
+    found: Manifest = {"affinity": affinity} if affinity else {}
+    if "select-disk" in tree.traits:
+        found["nodeSelector"] = {DISK: "local"}
+    if "tolerates" in tree.traits:
+        found["tolerations"] = [{"key": DEDICATED["key"], "operator": "Exists"}]
+    if "gated" in tree.traits:
+        found["schedulingGates"] = [GATE]
+    return found
