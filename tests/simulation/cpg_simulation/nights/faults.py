@@ -49,10 +49,10 @@ COMBINATIONS: tuple[tuple[Step, ...], ...] = (
 """Faults that hit the leader together, as one cause often has several effects."""
 
 
-def faults(random: Random, nodes: tuple[NodePlan, ...], moments: tuple[float, ...], until: float) -> Iterator[Fault]:
+def faults(random: Random, nodes: tuple[NodePlan, ...], moments: tuple[float, ...]) -> Iterator[Fault]:
     """Yield the faults of a night; ``moments`` are those at which users act."""
     for _ in range(random.choice((0, 1, 1, 2, 2, 3, 4, 6))):
-        at = random.uniform(0.5, until)
+        at = random.uniform(0.5, max(moments) + 5)
         if random.random() < 0.7:
             at = max(0.5, random.choice(moments) + random.choice((-0.5, 0.0, 0.2, 1.0, 3.0)))
         trigger, delay = (random.choice(TRIGGERS), random.choice(DELAYS)) if random.random() < 0.6 else ("", 0.0)

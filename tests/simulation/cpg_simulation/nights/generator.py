@@ -24,10 +24,10 @@ from cpg_simulation.nights.plan import (
 from cpg_simulation.nights.trees import cpu_of, tree
 
 PRIORITIES = ("low", "middle", "high")
-SECONDS = 60.0
-"""Until when users act, and until when most faults begin."""
-CALM_SECONDS = 120.0
-MAX_TREES = 8
+SECONDS = 50.0
+"""Until when users act."""
+CALM_SECONDS = 100.0
+MAX_TREES = 7
 
 
 def generate(seed: int) -> Night:
@@ -40,7 +40,7 @@ def generate(seed: int) -> Night:
         actions += _foreign(random, [action.at for action in actions])
         actions.sort(key=lambda action: action.at)
     moments = tuple(action.at for action in actions)
-    planned = sorted(faults(random, nodes, moments, SECONDS * 0.9), key=lambda fault: fault.at)
+    planned = sorted(faults(random, nodes, moments), key=lambda fault: fault.at)
     return Night(
         seed=seed,
         flavour=random.choice(("crd", "crd", "native")),
@@ -54,7 +54,7 @@ def generate(seed: int) -> Night:
 
 
 def _nodes(random: Random) -> Iterator[NodePlan]:
-    zones, racks, each = random.randint(1, 2), random.randint(1, 3), random.randint(1, 3)
+    zones, racks, each = random.choice(((1, 1, 2), (1, 2, 1), (1, 3, 1), (1, 2, 2), (2, 1, 2), (2, 2, 1), (2, 2, 2)))
     for zone in range(zones):
         for rack in range(racks):
             for number in range(each):
@@ -70,15 +70,15 @@ def _nodes(random: Random) -> Iterator[NodePlan]:
 
 
 def _trees(random: Random, nodes: tuple[NodePlan, ...]) -> Iterator[TreePlan]:
-    """Yield trees that together need a little less or more than there is; later ones have higher priorities, mostly."""
-    room = sum(node.cpu for node in nodes)
-    wanted, taken = random.uniform(0.8, 2.2) * room, 0
-    ascending = random.random() < 0.7
+    """Yield trees: the first ones fill the cluster, and later ones have higher priorities, mostly."""
+    room, taken = sum(node.cpu for node in nodes), 0
+    wanted, is_ascending = random.uniform(0.8, 2.2) * room, random.random() < 0.8
     for number in range(MAX_TREES):
-        if taken >= wanted and number > 1:
+        if taken >= wanted and number > 2:
             break
-        rank = min(2, int(3 * taken / wanted)) if ascending else random.randrange(3)
-        found = tree(random, f"tree-{number}", PRIORITIES[rank], max(2, room // 1000 // random.choice((1, 2, 3))))
+        later = ("middle", "high", "high") if is_ascending else PRIORITIES
+        priority = "low" if is_ascending and taken < 0.8 * room else random.choice(later)
+        found = tree(random, f"tree-{number}", priority, max(2, room // 1000 // random.choice((1, 2, 2, 3))))
         taken += cpu_of(found)
         yield found
 

@@ -11,6 +11,9 @@ from cpg_simulation.nights.plan import Flavour, GroupPlan, NodePlan, TreePlan
 Manifest = dict[str, Any]
 DISK = "example.com/disk"
 DEDICATED = {"key": "example.com/dedicated", "effect": "NoSchedule"}
+PRIORITIES = {"low": 10, "middle": 100, "high": 1000}
+NEVER = "-never"
+"""What names of PriorityClasses end with that do not preempt."""
 GATE = {"name": "example.com/quota"}
 NAMESPACE = "work"
 LEAVES = {"crd": resources.CPG_POD_GROUPS, "native": resources.NATIVE_POD_GROUPS}
@@ -47,9 +50,13 @@ def node_labels(plan: NodePlan) -> dict[str, str]:
     }
 
 
-def priority_class(name: str, value: int) -> Manifest:
-    """Return a PriorityClass."""
-    return _manifest(resources.PRIORITY_CLASSES, {"name": name}, value=value)
+def priority_classes() -> Iterator[Manifest]:
+    """Yield the PriorityClasses: each priority with and without preemption."""
+    for name, value in PRIORITIES.items():
+        for suffix, policy in (("", "PreemptLowerPriority"), (NEVER, "Never")):
+            yield _manifest(
+                resources.PRIORITY_CLASSES, {"name": f"{name}{suffix}"}, value=value, preemptionPolicy=policy
+            )
 
 
 def group(plan: GroupPlan, tree: TreePlan, flavour: Flavour) -> tuple[Resource, Manifest]:
@@ -74,11 +81,11 @@ def _policies(plan: GroupPlan, tree: TreePlan) -> Manifest:
     }
     if plan.key:
         found["schedulingConstraints"] = {"topology": [{"key": plan.key}]}
-    if tree.priority:
-        found["priorityClassName"] = tree.priority
-    if tree.never_preempts:
-        found["preemptionPolicy"] = "Never"
-    return found
+    return {**found, **_priority(tree)}
+
+
+def _priority(tree: TreePlan) -> Manifest:
+    return {"priorityClassName": tree.priority + (NEVER if tree.never_preempts else "")} if tree.priority else {}
 
 
 def workload(tree: TreePlan, flavour: Flavour) -> tuple[Resource, Manifest]:
@@ -139,12 +146,9 @@ def pod(tree: TreePlan, plan: GroupPlan | None, name: str, flavour: Flavour) -> 
         "schedulerName": tree.scheduler,
         "terminationGracePeriodSeconds": tree.grace,
         "containers": [container],
+        **_priority(tree),
         **_constraints(tree),
     }
-    if tree.priority:
-        spec["priorityClassName"] = tree.priority
-    if tree.never_preempts:
-        spec["preemptionPolicy"] = "Never"
     if plan is not None and flavour == "native":
         spec["schedulingGroup"] = {"podGroupName": plan.name}
     elif plan is not None:

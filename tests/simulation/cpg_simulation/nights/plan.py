@@ -151,7 +151,7 @@ FaultKind: TypeAlias = RequestFault | ProcessFault | NetworkFault | ServerFault 
 
 LEADER = "leader"
 """The replica of the scheduler that leads when the fault begins."""
-PATIENCE_SECONDS = 15.0
+PATIENCE_SECONDS = 10.0
 """A fault that waits for a request begins after this time at the latest."""
 
 

@@ -31,7 +31,7 @@ def tree(random: Random, name: str, priority: str, room: int) -> TreePlan:
         return replace(plain, groups=(_leaf(random, name, "", room, unit=unit),))
     source = random.random()
     top = f"{name}-top" if source < 0.2 else name
-    groups = tuple(_composite(random, top, "", room, random.choice((2, 2, 3, 4)), unit=unit))
+    groups = tuple(_composite(random, top, "", room, random.choice((2, 2, 2, 3, 3, 4)), unit=unit))
     return replace(plain, groups=groups, is_instantiated=source < 0.2, from_workload=source < 0.45)
 
 
@@ -46,7 +46,7 @@ def _leaf(random: Random, name: str, parent: str, room: int, *, unit: bool) -> G
 
 def _composite(random: Random, name: str, parent: str, room: int, levels: int, *, unit: bool) -> Iterator[GroupPlan]:
     """Yield a group of some levels and all below it; the first child has all of its levels."""
-    children = random.randint(1, 3)
+    children = random.choice((1, 2, 2, 3) if levels < 3 else (1, 1, 2))
     gang = None if not unit and random.random() < 0.2 else random.randint(1, children)
     yield GroupPlan(name=name, parent=parent, gang=gang, key=random.choice(("", "", ZONE)), is_unit=unit)
     share = max(1, room // children)

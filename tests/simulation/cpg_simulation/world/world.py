@@ -44,8 +44,8 @@ class World:
         coordinator.after(SECONDS_BETWEEN_SYNCS, self._sync)
 
     def _create_cluster(self, night: Night) -> None:
-        for name, value in (("low", 10), ("middle", 100), ("high", 1000)):
-            self.client.create(PRIORITY_CLASSES, manifests.priority_class(name, value))
+        for found in manifests.priority_classes():
+            self.client.create(PRIORITY_CLASSES, found)
         self.client.create(NAMESPACES, {"metadata": {"name": manifests.NAMESPACE}})
         for plan in night.nodes:
             self.client.create(NODES, manifests.node(plan))
