@@ -56,7 +56,7 @@ class Judge:
         """Attach to a simulation that has not been played yet."""
         self.simulation = simulation
         self.story: list[str] = []
-        self.states = StateCounter(lambda: (fault.kind for fault in simulation.faults.active.values()))
+        self.states = StateCounter(simulation)
         self.checks = Checks(api_groups=(GROUP if simulation.night.flavour == "crd" else NATIVE_GROUP,))
         self._is_told = is_told
         self._clock = simulation.server_machine.wall
@@ -68,7 +68,7 @@ class Judge:
         simulation.network.on_received = lambda user, resource, revision: self.checks.received(
             user, resource, revision, self._clock()
         )
-        simulation.on_end = lambda name: self.checks.ended(name, self._clock())
+        simulation.on_end = self._on_end
         simulation.faults.on_fault = self._on_fault
         simulation.faults.on_restored = self._on_restored
         self.states.install()
@@ -112,8 +112,14 @@ class Judge:
 
     def _on_request(self, request: Request) -> None:
         self.checks.sent(request, self._clock())
+        self.states.sent(request)
 
-    def _on_fault(self, fault: Fault, process: str) -> None:
+    def _on_end(self, name: str) -> None:
+        self.checks.ended(name, self._clock())
+        self.states.ended(name)
+
+    def _on_fault(self, fault: Fault, process: str, request: Request | None) -> None:
+        self.states.hit(fault, process, request)
         left = fault.end - self.simulation.coordinator.now + DISTURBS_FOR.get(fault.kind, 0.0)
         self.checks.disturbed(self._clock() + left)
         if self._is_told and process:
@@ -121,6 +127,7 @@ class Judge:
 
     def _on_restored(self) -> None:
         self.checks.restored(self._present(), self._clock())
+        self.states.restored()
 
     def _present(self) -> Iterator[Write]:
         """Yield each object as if it were created now."""

@@ -80,6 +80,7 @@ class Simulation:
             "scheduler-0": _Program(programs.scheduler_main(_scheduler_settings(night)), Machine(self.coordinator)),
             "scheduler-1": _Program(programs.scheduler_main(_scheduler_settings(night)), Machine(self.coordinator)),
             "operator-0": _Program(programs.operator_main(_operator_settings(night)), Machine(self.coordinator)),
+            "operator-1": _Program(programs.operator_main(_operator_settings(night)), Machine(self.coordinator)),
         }
         self.on_end: Callable[[str], None] = lambda _: None
         """Called when a process has ended, for whatever reason."""

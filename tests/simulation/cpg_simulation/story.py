@@ -11,18 +11,39 @@ from cpg_simulation.nights.plan import (
     Fault,
     Finish,
     GroupPlan,
+    LiftGates,
     Night,
     RecreateGroup,
     Remove,
+    Scale,
     Submit,
     TreePlan,
 )
+
+MEDDLING = {
+    "nominate": "nominates a pod of {} to a node",
+    "unlabel": "takes a pod of {} out of its group",
+    "relabel": "moves a pod of {} to another group of it",
+    "remove-finalizers": "removes the finalizers of a group of {}",
+    "delete-workload": "deletes the Workload of {}",
+    "delete-all": "deletes all pods of the namespace",
+}
+TRAITS = {
+    "select-disk": "on nodes with a local disk",
+    "apart": "each pod on another node",
+    "prefer-zone": "preferably in one zone",
+    "host-port": "with a host port",
+    "tolerates": "also on dedicated nodes",
+    "gated": "with scheduling gates",
+}
 
 
 def beginning(night: Night) -> Iterator[str]:
     """Yield the cluster in words."""
     nodes = ", ".join(
-        f"{node.name} ({node.cpu / 1000:g} CPU, {node.pods} pods, {node.zone}, {node.rack})" for node in night.nodes
+        f"{node.name} ({node.cpu / 1000:g} CPU, {node.pods} pods, {node.zone}, {node.rack}"
+        f"{', local disk' if node.has_disk else ''}{', dedicated' if node.is_dedicated else ''})"
+        for node in night.nodes
     )
     yield f"seed {night.seed}, {night.flavour} groups; nodes: {nodes}"
     if night.competitor:
@@ -52,8 +73,12 @@ def action_text(action: Action) -> str:
             text = f"deletes a group of {action.tree} and creates it again after {action.seconds:.1f} s"
         case ChangeMinimum():
             text = f"sets the minimum of {action.group} to {action.gang}"
-        case _:
+        case Scale():
             text = f"sets the pods of {action.group} to {action.pods}"
+        case LiftGates():
+            text = f"lifts the gates of {action.tree}"
+        case _:
+            text = MEDDLING[action.kind].format(action.tree)
     return text
 
 
@@ -61,11 +86,15 @@ def tree_text(tree: TreePlan) -> str:
     """Return a tree in words."""
     priority = f", priority {tree.priority}" if tree.priority else ""
     never = ", never preempts" if tree.never_preempts else ""
+    traits = "".join(f", {TRAITS[trait]}" for trait in tree.traits)
+    budget = "" if tree.budget is None else f", at least {tree.budget} pods available"
+    common = f"{priority}{never}{traits}{budget}, grace {tree.grace} s"
     if not tree.groups:
-        return f"pod {tree.name} of {tree.cpu / 1000:g} CPU for {tree.scheduler}{priority}{never}"
+        return f"pod {tree.name} of {tree.cpu / 1000:g} CPU for {tree.scheduler}{common}"
     groups = "; ".join(_group_text(group) for group in tree.groups)
     workload = ", policies from a Workload" if tree.from_workload else ""
-    return f"tree {tree.name}{priority}{never}{workload}, grace {tree.grace} s: {groups}"
+    made = ", groups from a Workload" if tree.is_instantiated else workload
+    return f"tree {tree.name}{made}{common}: {groups}"
 
 
 def _group_text(group: GroupPlan) -> str:
@@ -118,7 +147,8 @@ def fault_text(fault: Fault) -> str:
         "reject-pods": f"the kubelet of {subject} rejects new pods",
     }[fault.kind]
     lasting = fault.kind not in {"cut-watches", "reset", "compact", "terminate"}
-    return f"{told}, for {fault.seconds:g} s" if lasting else told
+    since = f", {fault.delay:g} s after the next of the {fault.trigger}" if fault.trigger else ""
+    return f"{told}{since}, for {fault.seconds:g} s" if lasting else f"{told}{since}"
 
 
 def write_text(write: Write) -> str | None:

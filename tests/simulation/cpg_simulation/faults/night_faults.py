@@ -1,16 +1,22 @@
 """Lets the faults of a night begin and end."""
 
+import json
 from collections.abc import Callable
 from typing import Protocol, get_args
 
+from msgspec.structs import replace
+
+from cpg_client.resources import LEASES, PODS
 from cpg_simulation.apiserver.server import ApiServer
+from cpg_simulation.apiserver.values import Request
 from cpg_simulation.faults.api_server import ServerFaults
 from cpg_simulation.faults.nodes import NodeFaults
 from cpg_simulation.faults.processes import Processes, ProcessFaults
-from cpg_simulation.faults.requests import RequestFaults
+from cpg_simulation.faults.requests import RequestFaults, is_hit
 from cpg_simulation.network import Network
-from cpg_simulation.nights.plan import Fault, Night, NodeFault, ProcessFault, ServerFault
+from cpg_simulation.nights.plan import LEADER, PATIENCE_SECONDS, Fault, Night, NodeFault, ProcessFault, ServerFault
 from cpg_simulation.virtual.coordinator import Coordinator
+from cpg_simulation.world.cluster_client import ClusterClient
 from cpg_simulation.world.world import World
 
 
@@ -50,18 +56,23 @@ class NightFaults:
     def __init__(self, night: Night) -> None:
         """Let nothing fail yet."""
         self.active: dict[int, Fault] = {}
-        self.on_fault: Callable[[Fault, str], None] = lambda *_: None
-        """Called with each fault that has an effect on the requests or events of a process, and with that process."""
+        self.on_fault: Callable[[Fault, str, Request | None], None] = lambda *_: None
+        """Called with each fault that has an effect on the requests or events of a process, with that process, and with
+        the request if it is one."""
         self.on_restored: Callable[[], None] = lambda: None
         """Called when etcd has been restored."""
-        self.requests = RequestFaults(night.seed, self.active, self._report)
+        self.requests = RequestFaults(night.seed, self.active, on_request=self._watch_for, on_fault=self._report)
         self._night = night
+        self._waiting: dict[int, Fault] = {}
+        """The faults that wait for a request."""
         self._families: dict[str, FaultFamily] = {}
 
     def connect(
         self, coordinator: Coordinator, network: Network, server: ApiServer, world: World, processes: Processes
     ) -> None:
         """Act on these at the times of the plan."""
+        self._coordinator = coordinator
+        self._client = world.client
         servers = ServerFaults(coordinator, server, network, world.client, self._report_restored)
         self._families = {
             **dict.fromkeys(get_args(ProcessFault), ProcessFaults(processes)),
@@ -72,13 +83,43 @@ class NightFaults:
         if any(fault.kind == "restore" for fault in self._night.faults):
             servers.save()
         for number, fault in enumerate(self._night.faults):
-            coordinator.at(fault.at, self._begin, number, fault)
-            coordinator.at(fault.end, self._end, number, fault)
+            coordinator.at(fault.at, self._wait if fault.trigger else self._begin, number, fault)
+
+    def _wait(self, number: int, fault: Fault) -> None:
+        self._waiting[number] = fault
+        self._coordinator.after(PATIENCE_SECONDS, self._wait_no_more, number)
+
+    def _watch_for(self, request: Request) -> None:
+        """Let the faults begin that wait for such a request; those of requests hit it already."""
+        found = [number for number, fault in self._waiting.items() if is_hit(request, fault.trigger)]
+        for number in found:
+            fault = self._waiting.pop(number)
+            if fault.kind in get_args(NodeFault):
+                fault = replace(fault, target=self._node_of(request) or fault.target)
+            if fault.delay or fault.kind in self._families:
+                self._coordinator.after(fault.delay, self._begin, number, fault)
+            else:
+                self._begin(number, fault)
+
+    def _wait_no_more(self, number: int) -> None:
+        fault = self._waiting.pop(number, None)
+        if fault is not None:
+            self._begin(number, fault)
+
+    def _node_of(self, request: Request) -> str:
+        """Return the node that a pod is bound to by a request, or is on."""
+        if is_hit(request, "binds"):
+            node: str = json.loads(request.body)["target"]["name"]
+            return node
+        pod = self._client.get(PODS, request.path.rpartition("/pods/")[2].partition("/")[0])
+        return pod["spec"].get("nodeName", "") if pod is not None else ""
 
     def _begin(self, number: int, fault: Fault) -> None:
-        self.active[number] = fault
+        target = (leader(self._client) or "scheduler-0") if fault.target == LEADER else fault.target
+        fault = self.active[number] = replace(fault, at=self._coordinator.now, trigger="", target=target)
+        self._coordinator.after(fault.seconds, self._end, number, fault)
         if fault.kind in self._families:
-            self.on_fault(fault, fault.target)
+            self._report(fault, fault.target, None)
             self._families[fault.kind].begin(fault)
 
     def _end(self, number: int, fault: Fault) -> None:
@@ -86,8 +127,17 @@ class NightFaults:
         if fault.kind in self._families:
             self._families[fault.kind].end(fault)
 
-    def _report(self, fault: Fault, process: str) -> None:
-        self.on_fault(fault, process)
+    def _report(self, fault: Fault, process: str, request: Request | None) -> None:
+        self.on_fault(fault, process, request)
 
     def _report_restored(self) -> None:
         self.on_restored()
+
+
+def leader(client: ClusterClient) -> str:
+    """Return the replica of the scheduler that has the lease, if one has it."""
+    for lease in client.objects(LEASES):
+        holder: str = lease["spec"].get("holderIdentity") or ""
+        if holder.startswith("scheduler-"):
+            return holder[: len("scheduler-0")]
+    return ""

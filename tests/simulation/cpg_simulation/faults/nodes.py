@@ -47,7 +47,7 @@ class NodeFaults:
                 planned["metadata"]["labels"][manifests.RACK] = "rack-new"
             self._client.create(NODES, planned, "kubelet")
         else:
-            spec = {"unschedulable": None, "taints": None}
+            spec = {"unschedulable": None, "taints": planned["spec"].get("taints")}
             self._change(fault.target, {"metadata": {"labels": planned["metadata"]["labels"]}, "spec": spec})
             self._change(fault.target, {"status": {"allocatable": planned["status"]["allocatable"]}}, "status")
 

@@ -13,13 +13,14 @@ FAILURES = {500: "InternalError", 503: "ServiceUnavailable", 504: "Timeout"}
 
 
 def is_hit(request: Request, requests: str) -> bool:
-    """Return whether a request is of a sort: binds, evictions, leases, status, watches, reads, writes, or any."""
+    """Return whether a request is of a sort."""
     is_write, path = request.method != "GET", request.path
     return {
         "binds": path.endswith("/binding"),
         "evictions": "/pods/" in path and request.method == "DELETE",
         "leases": "/leases" in path,
         "status": is_write and path.endswith("/status"),
+        "nominations": b'"nominatedNodeName"' in request.body,
         "watches": request.query.get("watch") == "true",
         "reads": not is_write and request.query.get("watch") != "true",
         "writes": is_write,
@@ -46,8 +47,16 @@ TREATMENTS = {
 class RequestFaults:
     """Decides about each request by the faults that are active."""
 
-    def __init__(self, seed: int, active: Mapping[int, Fault], on_fault: Callable[[Fault, str], None]) -> None:
+    def __init__(
+        self,
+        seed: int,
+        active: Mapping[int, Fault],
+        *,
+        on_request: Callable[[Request], None],
+        on_fault: Callable[[Fault, str, Request | None], None],
+    ) -> None:
         """Decide by these faults; call ``on_fault`` with each that has an effect on a process."""
+        self._on_request = on_request
         self._seed = seed
         self._active = active
         self._on_fault = on_fault
@@ -55,6 +64,7 @@ class RequestFaults:
 
     def treat(self, process: str, request: Request) -> Treatment:
         """Return what is to happen to a request: the first fault that hits it decides."""
+        self._on_request(request)
         for number, fault in self._active.items():
             if (
                 fault.kind in KINDS
@@ -62,7 +72,7 @@ class RequestFaults:
                 and is_hit(request, fault.requests)
                 and self._random(number).random() < fault.share
             ):
-                self._on_fault(fault, process)
+                self._on_fault(fault, process, request)
                 return _treatment(fault, self._random(number))
         return NORMAL
 
@@ -72,7 +82,7 @@ class RequestFaults:
             if fault.kind == "lag-watches" and fault.target == process:
                 random = Random(f"{number} {watch_number} {path}")  # noqa: S311 - the same for the same seed
                 if random.random() < max(fault.share, 0.5):
-                    self._on_fault(fault, process)
+                    self._on_fault(fault, process, None)
                     return fault.amount * random.random()
         return 0.0
 

@@ -3,14 +3,19 @@
 from collections.abc import Iterator
 from typing import Any
 
-from cpg_api.scheduling.names import POD_GROUP_LABEL
+from cpg_api.scheduling.names import INSTANTIATE, POD_GROUP_LABEL
 from cpg_client import resources
 from cpg_client.resources import Resource
 from cpg_simulation.nights.plan import Flavour, GroupPlan, NodePlan, TreePlan
 
 Manifest = dict[str, Any]
+DISK = "example.com/disk"
+DEDICATED = {"key": "example.com/dedicated", "effect": "NoSchedule"}
+PRIORITIES = {"low": 10, "middle": 100, "high": 1000}
+NEVER = "-never"
+"""What names of PriorityClasses end with that do not preempt."""
+GATE = {"name": "example.com/quota"}
 NAMESPACE = "work"
-INSTANTIATE = "scheduling.cpg.dev/instantiate"
 LEAVES = {"crd": resources.CPG_POD_GROUPS, "native": resources.NATIVE_POD_GROUPS}
 INNER = {"crd": resources.CPG_COMPOSITE_POD_GROUPS, "native": resources.NATIVE_COMPOSITE_POD_GROUPS}
 WORKLOADS = {"crd": resources.CPG_WORKLOADS, "native": resources.NATIVE_WORKLOADS}
@@ -30,7 +35,7 @@ def node(plan: NodePlan) -> Manifest:
     return _manifest(
         resources.NODES,
         {"name": plan.name, "labels": node_labels(plan)},
-        spec={},
+        spec={"taints": [DEDICATED]} if plan.is_dedicated else {},
         status={"capacity": amounts, "allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]},
     )
 
@@ -41,12 +46,17 @@ def node_labels(plan: NodePlan) -> dict[str, str]:
         "kubernetes.io/hostname": plan.name,
         ZONE: plan.zone,
         RACK: plan.rack,
+        DISK: "local" if plan.has_disk else "none",
     }
 
 
-def priority_class(name: str, value: int) -> Manifest:
-    """Return a PriorityClass."""
-    return _manifest(resources.PRIORITY_CLASSES, {"name": name}, value=value)
+def priority_classes() -> Iterator[Manifest]:
+    """Yield the PriorityClasses: each priority with and without preemption."""
+    for name, value in PRIORITIES.items():
+        for suffix, policy in (("", "PreemptLowerPriority"), (NEVER, "Never")):
+            yield _manifest(
+                resources.PRIORITY_CLASSES, {"name": f"{name}{suffix}"}, value=value, preemptionPolicy=policy
+            )
 
 
 def group(plan: GroupPlan, tree: TreePlan, flavour: Flavour) -> tuple[Resource, Manifest]:
@@ -71,11 +81,11 @@ def _policies(plan: GroupPlan, tree: TreePlan) -> Manifest:
     }
     if plan.key:
         found["schedulingConstraints"] = {"topology": [{"key": plan.key}]}
-    if tree.priority:
-        found["priorityClassName"] = tree.priority
-    if tree.never_preempts:
-        found["preemptionPolicy"] = "Never"
-    return found
+    return {**found, **_priority(tree)}
+
+
+def _priority(tree: TreePlan) -> Manifest:
+    return {"priorityClassName": tree.priority + (NEVER if tree.never_preempts else "")} if tree.priority else {}
 
 
 def workload(tree: TreePlan, flavour: Flavour) -> tuple[Resource, Manifest]:
@@ -86,13 +96,17 @@ def workload(tree: TreePlan, flavour: Flavour) -> tuple[Resource, Manifest]:
     spec = {
         key: found for key, found in (("compositePodGroupTemplates", composite), ("podGroupTemplates", leaves)) if found
     }
-    return resource, _manifest(resource, {"name": tree.name, "labels": {TREE_LABEL: tree.name}}, spec=spec)
+    metadata: Manifest = {"name": tree.name, "labels": {TREE_LABEL: tree.name}}
+    if tree.is_instantiated:
+        metadata["annotations"] = {INSTANTIATE: "true"}
+    return resource, _manifest(resource, metadata, spec=spec)
 
 
 def _templates(tree: TreePlan, level: list[GroupPlan]) -> tuple[list[Manifest], list[Manifest]]:
     composites, leaves = [], []
     for plan in level:
-        found: Manifest = {"name": plan.name, **_policies(plan, tree)}
+        name = plan.name.removeprefix(f"{tree.name}-") if tree.is_instantiated else plan.name
+        found: Manifest = {"name": name, **_policies(plan, tree)}
         if plan.pods is not None:
             leaves.append(found)
             continue
@@ -105,28 +119,57 @@ def _templates(tree: TreePlan, level: list[GroupPlan]) -> tuple[list[Manifest], 
 
 
 def objects_of(tree: TreePlan, flavour: Flavour) -> Iterator[tuple[Resource, Manifest]]:
-    """Yield the groups of a tree, and the Workload of their templates."""
+    """Yield what a user creates for a tree beside its pods: groups, the Workload of their templates, and a budget."""
     if any(plan.parent or plan.pods is None for plan in tree.groups) or (tree.groups and tree.from_workload):
         yield workload(tree, flavour)
-    for plan in tree.groups:
+    for plan in () if tree.is_instantiated else tree.groups:
         yield group(plan, tree, flavour)
+    if tree.budget is not None:
+        yield budget(tree, tree.budget)
+
+
+def budget(tree: TreePlan, available: int) -> tuple[Resource, Manifest]:
+    """Return the PodDisruptionBudget of the pods of a tree."""
+    resource = resources.POD_DISRUPTION_BUDGETS
+    spec = {"minAvailable": available, "selector": {"matchLabels": {TREE_LABEL: tree.name}}}
+    return resource, _manifest(resource, {"name": tree.name, "labels": {TREE_LABEL: tree.name}}, spec=spec)
 
 
 def pod(tree: TreePlan, plan: GroupPlan | None, name: str, flavour: Flavour) -> Manifest:
     """Return a pod of a leaf, or the single pod of a tree."""
     labels = {TREE_LABEL: tree.name}
     cpu = plan.cpu if plan is not None else tree.cpu
+    container: Manifest = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": f"{cpu}m"}}}
+    if "host-port" in tree.traits:
+        container["ports"] = [{"containerPort": 8080, "hostPort": 8080}]
     spec: Manifest = {
         "schedulerName": tree.scheduler,
         "terminationGracePeriodSeconds": tree.grace,
-        "containers": [{"name": "main", "image": "busybox", "resources": {"requests": {"cpu": f"{cpu}m"}}}],
+        "containers": [container],
+        **_priority(tree),
+        **_constraints(tree),
     }
-    if tree.priority:
-        spec["priorityClassName"] = tree.priority
-    if tree.never_preempts:
-        spec["preemptionPolicy"] = "Never"
     if plan is not None and flavour == "native":
         spec["schedulingGroup"] = {"podGroupName": plan.name}
     elif plan is not None:
         labels[POD_GROUP_LABEL] = plan.name
     return _manifest(resources.PODS, {"name": name, "labels": labels}, spec=spec)
+
+
+def _constraints(tree: TreePlan) -> Manifest:
+    same_tree = {"labelSelector": {"matchLabels": {TREE_LABEL: tree.name}}}
+    affinity: Manifest = {}
+    if "apart" in tree.traits:
+        terms = [{**same_tree, "topologyKey": "kubernetes.io/hostname"}]
+        affinity["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    if "prefer-zone" in tree.traits:
+        term = {"weight": 10, "podAffinityTerm": {**same_tree, "topologyKey": ZONE}}
+        affinity["podAffinity"] = {"preferredDuringSchedulingIgnoredDuringExecution": [term]}
+    found: Manifest = {"affinity": affinity} if affinity else {}
+    if "select-disk" in tree.traits:
+        found["nodeSelector"] = {DISK: "local"}
+    if "tolerates" in tree.traits:
+        found["tolerations"] = [{"key": DEDICATED["key"], "operator": "Exists"}]
+    if "gated" in tree.traits:
+        found["schedulingGates"] = [GATE]
+    return found

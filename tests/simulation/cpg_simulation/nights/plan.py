@@ -24,6 +24,11 @@ class GroupPlan(Struct, frozen=True, kw_only=True):
     """Of each pod, in thousandths."""
 
 
+Trait: TypeAlias = Literal["select-disk", "apart", "prefer-zone", "host-port", "tolerates", "gated"]
+"""What pods ask for beside CPU: a node with a local disk, nodes apart from one another, preferably one zone, a port of
+the node, nodes with a taint; or to wait until a gate is lifted."""
+
+
 class TreePlan(Struct, frozen=True, kw_only=True):
     """A tree, or a single pod where there are no groups."""
 
@@ -37,6 +42,12 @@ class TreePlan(Struct, frozen=True, kw_only=True):
     """Of a single pod."""
     from_workload: bool = False
     """Whether its groups take their policies from the templates of a Workload."""
+    is_instantiated: bool = False
+    """Whether the operator creates its groups from the templates of a Workload."""
+    traits: tuple[Trait, ...] = ()
+    """Of its pods."""
+    budget: int | None = None
+    """minAvailable of a PodDisruptionBudget for its pods."""
 
 
 class NodePlan(Struct, frozen=True, kw_only=True):
@@ -47,6 +58,9 @@ class NodePlan(Struct, frozen=True, kw_only=True):
     pods: int
     zone: str
     rack: str
+    has_disk: bool = False
+    is_dedicated: bool = False
+    """Whether it has a taint that only some pods tolerate."""
 
 
 class Submit(Struct, frozen=True, kw_only=True, tag="submit"):
@@ -107,7 +121,25 @@ class Scale(Struct, frozen=True, kw_only=True, tag="scale"):
     pods: int
 
 
-Action: TypeAlias = Submit | Finish | Remove | DeletePods | RecreateGroup | ChangeMinimum | Scale
+class LiftGates(Struct, frozen=True, kw_only=True, tag="lift-gates"):
+    """A user removes the scheduling gates of the pods of a tree; later ones have none."""
+
+    at: float
+    tree: str
+
+
+Meddling: TypeAlias = Literal["nominate", "unlabel", "relabel", "remove-finalizers", "delete-workload", "delete-all"]
+
+
+class Meddle(Struct, frozen=True, kw_only=True, tag="meddle"):
+    """A user does what no user should: with a pod, with the groups of a tree, or with all pods of the namespace."""
+
+    at: float
+    tree: str
+    kind: Meddling
+
+
+Action: TypeAlias = Submit | Finish | Remove | DeletePods | RecreateGroup | ChangeMinimum | Scale | LiftGates | Meddle
 
 RequestFault: TypeAlias = Literal["lose-request", "lose-answer", "cut-answer", "refuse", "throttle", "fail", "delay"]
 ProcessFault: TypeAlias = Literal["kill", "stop", "suspend", "slow", "skew-clock", "fast-clock", "terminate"]
@@ -115,6 +147,12 @@ NetworkFault: TypeAlias = Literal["cut-off", "lag-watches", "cut-watches", "rese
 ServerFault: TypeAlias = Literal["restart", "compact", "restore", "refuse-admission"]
 NodeFault: TypeAlias = Literal["vanish", "relabel", "cordon", "taint", "shrink", "reject-pods"]
 FaultKind: TypeAlias = RequestFault | ProcessFault | NetworkFault | ServerFault | NodeFault
+
+
+LEADER = "leader"
+"""The replica of the scheduler that leads when the fault begins."""
+PATIENCE_SECONDS = 10.0
+"""A fault that waits for a request begins after this time at the latest."""
 
 
 class Fault(Struct, frozen=True, kw_only=True):
@@ -129,11 +167,15 @@ class Fault(Struct, frozen=True, kw_only=True):
     """The share of requests that it hits."""
     amount: float = 0.0
     """How much: seconds of delay, of skew, of history that a restore loses; a rate; a factor."""
+    trigger: str = ""
+    """A sort of requests: it begins with the first after ``at``. A fault of a node hits the node of that pod then."""
+    delay: float = 0.0
+    """Seconds from that request until it begins."""
 
     @property
     def end(self) -> float:
-        """Return when it is over."""
-        return self.at + self.seconds
+        """Return when it is over at the latest."""
+        return self.at + self.seconds + (PATIENCE_SECONDS + self.delay if self.trigger else 0.0)
 
 
 class Night(Struct, frozen=True, kw_only=True):

@@ -2,18 +2,28 @@
 
 from random import Random
 
-from cpg_client.resources import NODES
+from cpg_client.resources import NODES, PODS
+from cpg_simulation.apiserver.values import Write
 from cpg_simulation.nights.manifests import Manifest
-from cpg_simulation.world.cluster_client import ClusterClient, name_of
+from cpg_simulation.virtual.coordinator import Coordinator
+from cpg_simulation.world.cluster_client import ClusterClient, key, name_of
+
+SECONDS_UNTIL_IT_LOOKS = 0.05
 
 
 class KubeScheduler:
     """Binds pending pods of the default scheduler where they fit."""
 
-    def __init__(self, client: ClusterClient, random: Random) -> None:
+    def __init__(self, coordinator: Coordinator, client: ClusterClient, random: Random) -> None:
         """Bind nothing yet."""
+        self._coordinator = coordinator
         self._client = client
         self._random = random
+
+    def on_write(self, write: Write) -> None:
+        """Look again soon after a pod was bound or is gone: then room that we count on is taken."""
+        if write.resource == key(PODS) and (write.new is None or write.verb == "bind") and self._random.random() < 0.5:
+            self._coordinator.after(self._random.random() * SECONDS_UNTIL_IT_LOOKS, self.sync)
 
     def sync(self) -> None:
         """Bind what fits."""

@@ -2,7 +2,10 @@
 
 from random import Random
 
-from cpg_client.resources import PODS, Resource
+from msgspec.structs import replace
+
+from cpg_api.scheduling.names import POD_GROUP_LABEL
+from cpg_client.resources import NODES, PODS, Resource
 from cpg_simulation.nights import manifests
 from cpg_simulation.nights.manifests import Manifest
 from cpg_simulation.nights.plan import (
@@ -10,6 +13,9 @@ from cpg_simulation.nights.plan import (
     ChangeMinimum,
     DeletePods,
     Finish,
+    LiftGates,
+    Meddle,
+    Meddling,
     Night,
     RecreateGroup,
     Remove,
@@ -59,6 +65,10 @@ class Users:
                 self._change_minimum(tree.plan, action.group, action.gang)
             case Scale():
                 tree.pods[action.group] = action.pods
+            case LiftGates():
+                self._lift_gates(tree)
+            case Meddle():
+                self._meddle(tree.plan, action.kind)
 
     def _submit(self, plan: TreePlan, *, shuffled: bool) -> None:
         leaves = {group.name: group.pods for group in plan.groups if group.pods is not None} or {"": 1}
@@ -108,7 +118,8 @@ class Users:
         resource, manifest = manifests.group(group, tree.plan, self._flavour)
         tree.missing_groups.add(group.name)
         self._client.delete(resource, group.name)
-        self._coordinator.after(seconds, self._create_again, tree, resource, manifest)
+        if not tree.plan.is_instantiated:
+            self._coordinator.after(seconds, self._create_again, tree, resource, manifest)
 
     def _create_again(self, tree: OwnedTree, resource: Resource, manifest: Manifest) -> None:
         """Create a group, once the one of its name is gone."""
@@ -124,3 +135,31 @@ class Users:
         found = self._client.get(resource, name)
         if found is not None and "gang" in found["spec"].get("schedulingPolicy", {}):
             self._client.merge(resource, name, {"spec": {"schedulingPolicy": {"gang": {minimum: gang}}}})
+
+    def _lift_gates(self, tree: OwnedTree) -> None:
+        tree.plan = replace(tree.plan, traits=tuple(trait for trait in tree.plan.traits if trait != "gated"))
+        for pod in self._client.pods(tree.plan.name):
+            if pod["spec"].get("schedulingGates"):
+                self._client.merge(PODS, name_of(pod), {"spec": {"schedulingGates": None}})
+
+    def _meddle(self, plan: TreePlan, kind: Meddling) -> None:
+        pods = list(self._client.pods(plan.name))
+        if kind == "delete-all":
+            for pod in self._client.pods():
+                self._client.delete(PODS, name_of(pod))
+        elif kind == "delete-workload":
+            self._client.delete(manifests.WORKLOADS[self._flavour], plan.name)
+        elif kind == "remove-finalizers" and plan.groups:
+            resource, manifest = manifests.group(self._random.choice(plan.groups), plan, self._flavour)
+            self._client.merge(resource, name_of(manifest), {"metadata": {"finalizers": None}})
+        elif pods:
+            self._meddle_with_pod(plan, self._random.choice(pods), kind)
+
+    def _meddle_with_pod(self, plan: TreePlan, pod: Manifest, kind: Meddling) -> None:
+        if kind == "nominate":
+            node = name_of(self._random.choice(self._client.objects(NODES)))
+            self._client.merge(PODS, name_of(pod), {"status": {"nominatedNodeName": node}}, subresource="status")
+            return
+        leaves = [group.name for group in plan.groups if group.pods is not None]
+        group = self._random.choice(leaves) if leaves and kind == "relabel" else None
+        self._client.merge(PODS, name_of(pod), {"metadata": {"labels": {POD_GROUP_LABEL: group}}})

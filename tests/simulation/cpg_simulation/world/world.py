@@ -5,13 +5,14 @@ from random import Random
 from cpg_client.resources import NAMESPACES, NODES, PRIORITY_CLASSES
 from cpg_simulation.apiserver.server import ApiServer
 from cpg_simulation.nights import manifests
+from cpg_simulation.nights.manifests import INNER, LEAVES, WORKLOADS
 from cpg_simulation.nights.plan import Night
 from cpg_simulation.virtual.coordinator import Coordinator
 from cpg_simulation.world.cluster_client import ClusterClient
+from cpg_simulation.world.garbage import GarbageCollector, PodGarbageCollector
 from cpg_simulation.world.kube_scheduler import KubeScheduler
 from cpg_simulation.world.kubelets import Kubelets
 from cpg_simulation.world.owners import Owners
-from cpg_simulation.world.pod_garbage import PodGarbageCollector
 from cpg_simulation.world.users import Users
 
 SECONDS_BETWEEN_SYNCS = 1.0
@@ -29,14 +30,22 @@ class World:
         server.on_write.append(self.kubelets.on_write)
         owners = Owners(self.client, night.flavour)
         self._users = Users(night, coordinator, self.client, owners, random)
-        self._syncs = [owners.sync, PodGarbageCollector(coordinator, self.client).sync, self.kubelets.sync]
+        leaves, inner, workloads = (kinds[night.flavour] for kinds in (LEAVES, INNER, WORKLOADS))
+        self._syncs = [
+            owners.sync,
+            PodGarbageCollector(coordinator, self.client).sync,
+            GarbageCollector(self.client, (workloads, inner), (leaves, inner)).sync,
+            self.kubelets.sync,
+        ]
         if night.competitor:
-            self._syncs.append(KubeScheduler(self.client, random).sync)
+            competitor = KubeScheduler(coordinator, self.client, random)
+            server.on_write.append(competitor.on_write)
+            self._syncs.append(competitor.sync)
         coordinator.after(SECONDS_BETWEEN_SYNCS, self._sync)
 
     def _create_cluster(self, night: Night) -> None:
-        for name, value in (("low", 10), ("middle", 100), ("high", 1000)):
-            self.client.create(PRIORITY_CLASSES, manifests.priority_class(name, value))
+        for found in manifests.priority_classes():
+            self.client.create(PRIORITY_CLASSES, found)
         self.client.create(NAMESPACES, {"metadata": {"name": manifests.NAMESPACE}})
         for plan in night.nodes:
             self.client.create(NODES, manifests.node(plan))

@@ -1,10 +1,32 @@
-"""The pod garbage collector of the controller manager."""
+"""The garbage collectors of the controller manager."""
 
-from cpg_client.resources import NODES, PODS
+from collections.abc import Iterable
+
+from cpg_client.resources import NODES, PODS, Resource
 from cpg_simulation.virtual.coordinator import Coordinator
 from cpg_simulation.world.cluster_client import ClusterClient, name_of
 
 SECONDS_BEFORE_PODS_OF_GONE_NODES_GO = 4.0
+
+
+class GarbageCollector:
+    """Deletes objects of some kinds whose owners are gone."""
+
+    def __init__(self, client: ClusterClient, owners: Iterable[Resource], owned: Iterable[Resource]) -> None:
+        """Look at these kinds."""
+        self._client = client
+        self._owners = tuple(owners)
+        self._owned = tuple(owned)
+
+    def sync(self) -> None:
+        """Look at all of them."""
+        there = {one["metadata"]["uid"] for kind in self._owners for one in self._client.objects(kind)}
+        for resource in self._owned:
+            for found in self._client.objects(resource):
+                meta = found["metadata"]
+                owners = [one["uid"] for one in meta.get("ownerReferences", ())]
+                if owners and there.isdisjoint(owners) and not meta.get("deletionTimestamp"):
+                    self._client.delete(resource, name_of(found), "garbage-collector")
 
 
 class PodGarbageCollector:

@@ -1,0 +1,123 @@
+"""Chooses the faults of a night: some at any time, most of them when a request that matters is under way."""
+
+from collections.abc import Iterator
+from random import Random
+from typing import get_args
+
+from cpg_simulation.nights.plan import (
+    LEADER,
+    Fault,
+    FaultKind,
+    NetworkFault,
+    NodeFault,
+    NodePlan,
+    ProcessFault,
+    RequestFault,
+    ServerFault,
+)
+
+PROCESSES = ("scheduler-0", "scheduler-1", "operator-0", "operator-1")
+REQUESTS = ("binds", "evictions", "nominations", "status", "leases", "reads", "watches", "writes", "any")
+TRIGGERS = ("binds", "binds", "evictions", "evictions", "nominations", "status", "leases")
+DELAYS = (0.0, 0.0, 0.0005, 0.001, 0.003, 0.02, 0.3, 2.0)
+Step = tuple[FaultKind, str, float, float]
+"""A fault of a combination: its kind, the requests that it hits, its seconds, and its amount."""
+COMBINATIONS: tuple[tuple[Step, ...], ...] = (
+    (("lose-answer", "binds", 3.0, 0.0), ("kill", "", 0.5, 0.0)),
+    (("lose-answer", "evictions", 3.0, 0.0), ("kill", "", 0.5, 0.0)),
+    (("lose-answer", "binds", 10.0, 0.0), ("cut-off", "", 15.0, 0.0)),
+    (("lose-answer", "leases", 15.0, 0.0), ("lag-watches", "", 20.0, 8.0)),
+    (("delay", "binds", 10.0, 20.0), ("stop", "", 15.0, 0.0)),
+    (("delay", "evictions", 10.0, 20.0), ("suspend", "", 30.0, 0.0)),
+    (("delay", "status", 10.0, 3.0), ("kill", "", 8.0, 0.0)),
+    (("fail", "nominations", 5.0, 0.0), ("terminate", "", 1.0, 0.0)),
+    (("cut-watches", "", 1.0, 0.0), ("compact", "", 1.0, 0.0)),
+    (("lag-watches", "", 10.0, 8.0), ("compact", "", 1.0, 0.0), ("cut-watches", "", 12.0, 0.0)),
+    (("lag-watches", "", 20.0, 8.0), ("vanish", "", 10.0, 0.0)),
+    (("lag-watches", "", 20.0, 8.0), ("cordon", "", 10.0, 0.0)),
+    (("restore", "", 0.5, 2.0), ("kill", "", 2.0, 0.0)),
+    (("restore", "", 3.0, 8.0), ("lag-watches", "", 10.0, 2.0)),
+    (("restart", "", 3.0, 0.0), ("terminate", "", 1.0, 0.0)),
+    (("kill", "", 0.5, 0.0), ("reject-pods", "", 10.0, 0.0)),
+    (("refuse-admission", "evictions", 3.0, 0.0), ("slow", "", 20.0, 1000.0)),
+    (("refuse-admission", "binds", 3.0, 0.0), ("stop", "", 8.0, 0.0)),
+    (("stop", "", 30.0, 0.0), ("delay", "binds", 20.0, 20.0), ("skew-clock", "", 30.0, 600.0)),
+    (("reset", "", 0.5, 0.0), ("throttle", "writes", 5.0, 0.0)),
+    (("shrink", "", 10.0, 0.0), ("cut-answer", "any", 3.0, 0.0)),
+    (("relabel", "", 10.0, 0.0), ("lose-request", "binds", 3.0, 0.0)),
+)
+"""Faults that hit the leader together, as one cause often has several effects."""
+
+
+def faults(random: Random, nodes: tuple[NodePlan, ...], moments: tuple[float, ...]) -> Iterator[Fault]:
+    """Yield the faults of a night; ``moments`` are those at which users act."""
+    for _ in range(random.choice((0, 1, 1, 2, 2, 3, 4, 6))):
+        at = random.uniform(0.5, max(moments) + 5)
+        if random.random() < 0.7:
+            at = max(0.5, random.choice(moments) + random.choice((-0.5, 0.0, 0.2, 1.0, 3.0)))
+        trigger, delay = (random.choice(TRIGGERS), random.choice(DELAYS)) if random.random() < 0.6 else ("", 0.0)
+        if random.random() < 0.35:
+            yield from _combination(random, at, nodes, trigger or random.choice(TRIGGERS))
+        else:
+            yield _single(random, at, nodes, trigger, delay)
+
+
+def _combination(random: Random, at: float, nodes: tuple[NodePlan, ...], trigger: str) -> Iterator[Fault]:
+    for number, (kind, requests, seconds, amount) in enumerate(random.choice(COMBINATIONS)):
+        yield Fault(
+            kind=kind,
+            at=at,
+            seconds=seconds,
+            target=_target(random, kind, nodes, LEADER),
+            requests=requests,
+            share=random.choice((0.5, 1.0, 1.0)),
+            amount=amount,
+            trigger=trigger,
+            delay=random.choice(DELAYS) if number else 0.0,
+        )
+
+
+def _single(random: Random, at: float, nodes: tuple[NodePlan, ...], trigger: str, delay: float) -> Fault:
+    family = random.random()
+    kinds, requests = next(kinds for share, kinds in _FAMILIES if family < share)
+    kind: FaultKind = random.choice(kinds)
+    return Fault(
+        kind=kind,
+        at=at,
+        seconds=random.choice((0.5, 2.0, 5.0, 10.0, 20.0, 30.0)),
+        target=_target(random, kind, nodes, random.choice((LEADER, LEADER, LEADER, *PROCESSES))),
+        requests=random.choice(requests),
+        share=random.choice((0.1, 0.5, 1.0, 1.0)),
+        amount=_amount(random, kind),
+        trigger=trigger,
+        delay=delay,
+    )
+
+
+_FAMILIES = (
+    (0.35, (get_args(RequestFault), REQUESTS)),
+    (0.65, (("kill", "kill", "stop", *get_args(ProcessFault)), ("",))),
+    (0.77, (get_args(NetworkFault), ("",))),
+    (0.88, (get_args(ServerFault), REQUESTS[:4])),
+    (1.00, (get_args(NodeFault), ("",))),
+)
+"""The kinds of faults and the requests that they hit, each up to a share."""
+
+
+def _target(random: Random, kind: FaultKind, nodes: tuple[NodePlan, ...], process: str) -> str:
+    if kind in get_args(NodeFault):
+        return random.choice(nodes).name
+    if kind in get_args(ServerFault):
+        return ""
+    return "" if kind in get_args(RequestFault) and random.random() < 0.2 else process
+
+
+def _amount(random: Random, kind: FaultKind) -> float:
+    return {
+        "delay": random.choice((0.5, 3.0, 20.0)),
+        "slow": random.choice((10.0, 1000.0)),
+        "skew-clock": random.uniform(-3600, 3600),
+        "fast-clock": random.choice((0.97, 1.03)),
+        "lag-watches": random.choice((0.2, 2.0, 8.0)),
+        "restore": random.uniform(0.2, 12),
+    }.get(kind, 0.0)
