@@ -13,7 +13,7 @@ SPEED := $(wildcard tests/*/test_speed.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo lab-up lab-down test quick lint unit scenario e2e workloads hooks images generate bench bench-peer crash
-.PHONY: simulate fuzz-workloads fuzz-simulate fuzz-devices fuzz-cel fuzz-claims soak
+.PHONY: simulate mutations fuzz-workloads fuzz-simulate fuzz-devices fuzz-cel fuzz-claims soak
 .PHONY: release-cli lock clean
 
 help: ## list the targets
@@ -98,6 +98,9 @@ crash: $(READY) ## kill the scheduler twenty times while it binds and while it e
 
 simulate: $(READY) ## play nights in which everything fails, in virtual time (SEEDS=1-500, ARGS="--story --shrink", tests/simulation/README.md)
 	@PYTHONPATH=tests/simulation $(BIN)/python -m cpg_simulation --seeds $(or $(SEEDS),1-500) $(ARGS)
+
+mutations: $(READY) ## plant each bug of tests/simulation/mutations, and play nights until one shows it (NAME=fence, SEEDS=1-500)
+	@PYTHONPATH=tests/simulation:bench $(BIN)/python -m cpg_simulation.mutations $(NAME) --seeds $(or $(SEEDS),1-500) --results bench/results $(ARGS)
 
 fuzz-workloads: $(READY) ## play 200 seeded runs of owners of pods against a model (RUNS=20, SEED=1 for the first seed)
 	FUZZ_RUNS=$(or $(RUNS),200) FUZZ_SEED=$(or $(SEED),1) FUZZ_MAX_SECONDS=5 FUZZ_RESULTS=bench/results $(PYTEST) tests/e2e/owners/test_seeded_runs.py

@@ -81,10 +81,10 @@ def test_own_binds_count_before_the_watch_shows_them() -> None:
     history.lease("scheduler-0", holder="")
     history.lease("scheduler-1")
     history.bind("b", "n", user="scheduler-1")
-    assert history.broken() == []
+    assert OVER_COMMITTED not in history.broken()
     history.pod("c")
     history.bind("c", "n", user="scheduler-1")
-    assert history.broken() == [OVER_COMMITTED]
+    assert OVER_COMMITTED in history.broken()
 
 
 def test_a_repeated_bind_is_judged_by_its_first_request() -> None:

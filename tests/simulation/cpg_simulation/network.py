@@ -30,8 +30,9 @@ LINES_PER_CHUNK = 50
 Received: TypeAlias = tuple[str, int] | None
 """A resource, and the revision of it that some bytes show."""
 _LIST = re.compile(
-    rb'\{"kind":"\w+List","apiVersion":"(?P<group>[^"]+)","metadata":\{[^}]*"resourceVersion":"(?P<revision>\d+)"'
+    rb'\{"kind":"\w+List","apiVersion":"(?P<group>[^"]+)","metadata":\{[^}]*"resourceVersion":"(?P<revision>\d+)"\}'
 )
+"""A whole list, or its last page: the pages before continue."""
 REASONS = {200: "OK", 201: "Created", 429: "Too Many Requests"}
 
 

@@ -71,6 +71,12 @@ class Knowledge:
         for key in [key for key in self._decided if key[1] == subject]:
             del self._decided[key]
 
+    def seen(self, user: str, resource: str, now: float) -> float:
+        """Return the newest revision of a resource that a process has received; all of them without a record."""
+        times, revisions = self._received.get((self.process(user), resource), ((), ()))
+        place = bisect_right(times, now)
+        return revisions[place - 1] if place else -math.inf if times else math.inf
+
     def view(self, process: str, subject: str, now: float) -> View:
         """Return what a process knew when it decided about a subject; ``now`` is when its request was sent."""
         decided = self._decided.get((process, subject), now) - VALIDATION_SECONDS

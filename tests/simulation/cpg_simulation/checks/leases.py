@@ -14,6 +14,8 @@ class LeaseState(NamedTuple):
     since: float
     holder: str
     until: float
+    revision: int = 0
+    """The revision with which its holder took the lease."""
 
 
 class Leases:
@@ -31,7 +33,9 @@ class Leases:
         spec = (write.new or {}).get("spec") or {}
         holder = process if spec.get("holderIdentity") else ""
         until = write.time + float(spec.get("leaseDurationSeconds") or 0)
-        self._records.setdefault(name, []).append(LeaseState(write.time, holder if role else "?", until))
+        records = self._records.setdefault(name, [])
+        revision = records[-1].revision if records and records[-1].holder == holder else write.revision
+        records.append(LeaseState(write.time, holder if role else "?", until, revision))
 
     def forget(self) -> None:
         """Forget all records: they are others now, and nothing is known about them before they are written again."""

@@ -23,6 +23,7 @@ from cpg_simulation.checks.settled_pods import (
     WHAT_FITS_IS_BOUND,
 )
 from cpg_simulation.checks.statuses import FIELD_MANAGERS, FINAL_CONDITIONS, GENERATIONS, OWN_FIELDS, PROTECTION
+from cpg_simulation.checks.takeovers import LEADERS_CATCH_UP
 from cpg_simulation.checks.values import Rule
 
 WRITE_RULES: Sequence[Rule] = (
@@ -33,6 +34,7 @@ WRITE_RULES: Sequence[Rule] = (
     ONE_DOMAIN,
     ALL_OR_NOTHING,
     ONLY_THE_LEADER_WRITES,
+    LEADERS_CATCH_UP,
     MARKED_FIRST,
     ONLY_LOWER_PRIORITY,
     NEVER_PREEMPTS,

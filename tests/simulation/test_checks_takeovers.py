@@ -1,0 +1,43 @@
+"""A new leader has to know what was bound before."""
+
+from cpg_simulation.checks.history import History
+
+RULE = "Leaders catch up first"
+
+
+def history() -> History:
+    """Return a history in which one scheduler binds a pod, and another one takes the lease over."""
+    found = History()
+    found.node("node-0")
+    found.pod("first")
+    found.pod("second")
+    found.checks.received("scheduler-1", "pods", found.revision, 0.0)
+    found.bind("first", "node-0")
+    found.now = 20.0
+    found.lease("scheduler-1")
+    return found
+
+
+def test_a_leader_that_was_not_shown_an_earlier_bind_breaks_the_rule() -> None:
+    """It may think that the node is empty."""
+    found = history()
+    found.bind("second", "node-0", user="scheduler-1")
+    assert found.broken() == [RULE]
+
+
+def test_a_leader_that_was_shown_all_binds_keeps_it() -> None:
+    """What it was shown at the last moment counts as well."""
+    found = history()
+    found.checks.received("scheduler-1", "pods", found.revision, 20.0)
+    found.bind("second", "node-0", user="scheduler-1")
+    assert found.broken() == []
+
+
+def test_a_leader_need_not_know_what_is_bound_later() -> None:
+    """What another scheduler binds meanwhile is shown when the watch delivers it."""
+    found = history()
+    found.checks.received("scheduler-1", "pods", found.revision, 20.0)
+    found.pod("third")
+    found.bind("third", "node-0", user="kube-scheduler")
+    found.bind("second", "node-0", user="scheduler-1")
+    assert found.broken() == []
