@@ -8,8 +8,13 @@ READY := .venv/.ready
 PYTEST := $(BIN)/python -m pytest
 # These tests alone have to cover the model and the engine; the others run twice as fast without tracing.
 COVERING := tests/api tests/engine tests/scenarios
+# Some of the others wait: with one worker more than there are cores, none is idle meanwhile.
+MANY := -n $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 ))) --dist worksteal
 # Budgets of CPU time are tested alone, without tracing and without other tests beside them.
 SPEED := $(wildcard tests/*/test_speed.py)
+
+# Python keeps the bytecode of tests, which saves each worker a second and a half, even where the environment forbids it.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo lab-up lab-down test quick lint unit scenario e2e workloads hooks images generate bench bench-peer crash
@@ -50,17 +55,18 @@ lint: $(READY) ## check style, types, import contracts and generated files
 	$(BIN)/python tools/generate_diagrams.py --check
 
 unit: $(READY) ## run the tests that need no control plane; model and engine have to be covered
-	$(PYTEST) -n auto -m "not speed" $(COVERING) --cov --cov-report=term --cov-fail-under=100
-	$(PYTEST) -n auto -m "not speed" $(COVERING:%=--ignore=%) --ignore=tests/e2e
+	$(PYTEST) -n auto --dist worksteal -m "not speed" $(COVERING) --cov --cov-report=term --cov-fail-under=100
+	$(PYTEST) $(MANY) -m "not speed" $(COVERING:%=--ignore=%) --ignore=tests/e2e
 	$(PYTEST) -m speed $(SPEED)
 
 scenario: $(READY) ## play one scenario and print every decision with its reasons (NAME=kep-6012/example)
 	@$(BIN)/python tools/scenario.py "$(NAME)"
 
+# Most of these tests wait most of the time, and control planes spend less time on garbage if they may have more of it.
 e2e: $(READY) ## run the tests against real control planes, and the chart on real nodes if this machine can
 	@$(BIN)/cpg-lab build
 	@why=$$(sh tools/realnode.sh) && tests="e2e and not workloads" || tests="e2e and not workloads and not realnode"; \
-	$(PYTEST) tests/e2e -m "$$tests" -n 4 --dist loadfile --no-loadscope-reorder && \
+	GOGC=400 $(PYTEST) tests/e2e -m "$$tests" -n 6 --dist loadfile --no-loadscope-reorder && \
 	{ [ "$$tests" = "e2e and not workloads" ] || echo "NOT RUN: the chart in containers (pytest -m realnode): $$why"; }
 
 workloads: $(READY) ## run the tests with the real controllers of JobSet, LeaderWorkerSet, Ray, Kubeflow Trainer and Kueue

@@ -40,6 +40,8 @@ LONGEST = (
     "tests/e2e/scheduler/crashes/test_evictions.py",
 )
 """Scopes that take a minute or more, the longest first. They run first, so that no worker ends with one alone."""
+FOLDER_FIXTURES: dict[pytest.FixtureDef[object], Any] = {}
+"""The fixtures of folders that are set up, such as clusters, with the request of each."""
 
 
 def scope_of(nodeid: str) -> str:
@@ -72,6 +74,24 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Any:  # n
     scheduling = import_module("xdist.scheduler").LoadFileScheduling(config, log)
     scheduling._split_scope = scope_of
     return scheduling
+
+
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest) -> None:
+    """Keep the fixtures of folders."""
+    if fixturedef.scope == "package":
+        FOLDER_FIXTURES[fixturedef] = request
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Iterator[None]:
+    """Stop what the fixtures of a folder have started when the next test is elsewhere.
+
+    Folders without ``__init__.py`` are no packages to pytest, which would stop it after the last test of the worker.
+    """
+    yield
+    following = nextitem.nodeid if nextitem else ""
+    for fixture in [one for one in FOLDER_FIXTURES if not following.startswith(one.baseid)]:
+        fixture.finish(FOLDER_FIXTURES.pop(fixture))
 
 
 @pytest.hookimpl(trylast=True)

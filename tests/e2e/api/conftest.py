@@ -198,14 +198,14 @@ def decoded(answer: bytes) -> Object:
     return msgspec.json.decode(answer, type=dict[str, Any])
 
 
-@pytest.fixture(scope="session", params=["1.37", "1.30"])
+@pytest.fixture(scope="package", params=["1.37", "1.30"])
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Run an API server of the newest and of the oldest supported version."""
     with Cluster(ClusterSpec(kubernetes=request.param)) as running:
         yield running
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def api(cluster: Cluster) -> AsyncIterator[Api]:
     """Install our API from the generated files."""
     async with Connection.from_kubeconfig(cluster.kubeconfig) as connection:
@@ -215,7 +215,7 @@ async def api(cluster: Cluster) -> AsyncIterator[Api]:
         yield served
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def native_api() -> AsyncIterator[Api]:
     """Run an API server of 1.37 with the native feature gates, and access its native API."""
     with Cluster(ClusterSpec(gates="native")) as running:

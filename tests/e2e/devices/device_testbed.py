@@ -12,7 +12,7 @@ from tests.e2e.scheduler.crashes.conftest import CreateRequest, Plain, Testbed
 
 from cpg_client.errors import ApiError
 from cpg_client.listing import list_all
-from cpg_client.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
+from cpg_client.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, STATUS, Resource
 from cpg_client.watching import watch
 from cpg_lab import devices
 from cpg_lab.devices import CLAIM_TEMPLATES
@@ -99,6 +99,17 @@ class DeviceTestbed(Testbed):
     async def wait_until_killed(self, replica: Replica) -> None:
         """Wait until a replica has been killed."""
         await self.wait_until(lambda: not replica.process.is_running, what="kill")
+
+    async def report_condition(self, claim: str, condition: str) -> None:
+        """Report a condition of all devices of a claim, as their driver does."""
+        now = self.connection.timing.whole_seconds()
+        met = {"type": condition, "status": "True", "reason": "Test", "message": "", "lastTransitionTime": now}
+        shown = [
+            {**{key: one[key] for key in ("driver", "pool", "device")}, "conditions": [met]}
+            for one in results_of((await self.claims())[claim])
+        ]
+        path = RESOURCE_CLAIMS.path(self.namespace, claim, STATUS)
+        await self.connection.patch(path, {"status": {"devices": shown}})
 
     @contextlib.asynccontextmanager
     async def claims_watched(self) -> AsyncIterator[list[str]]:

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.e2e
 
 RACK = "topology.cpg.dev/rack"
+READY, FAILED = "test.example.com/ready", "test.example.com/failed"
+"""Conditions that the driver reports before a device is bound."""
+EXTENDED, IMPLICIT = "example.com/gpu", f"deviceclass.resource.kubernetes.io/{devices.CLASS}"
 
 
 async def test_a_gang_gets_a_device_for_each_pod(bed: "DeviceTestbed") -> None:
@@ -227,3 +230,36 @@ async def test_a_group_claims_a_device_for_all_its_pods(bed: "DeviceTestbed") ->
         await bed.delete(PODS, f"gang-{number}")
     await bed.delete(bed.pod_groups, "gang")
     await bed.wait_for_devices("", 1)
+
+
+@pytest.mark.parametrize("flavour", ["native"], indirect=True, scope="package")
+async def test_a_pod_waits_until_its_device_is_ready(bed: "DeviceTestbed") -> None:
+    """The driver reports by conditions: a device that fails is released and tried again, a ready one is bound."""
+    await bed.offer("1 node, cpu=4")
+    attached = devices.gpus(1, bindsToNode=True, bindingConditions=[READY], bindingFailureConditions=[FAILED])
+    fabric = devices.resource_slice("fabric", attached, node="node-1")
+    await bed.create(*map(devices.create_request, (fabric, devices.claim("x", namespace=bed.namespace))))
+    await bed.create(bed.worker("p", claims=["x"]))
+    await bed.wait_for_message("p", f'waiting for resourceclaim "{bed.namespace}/x" to be ready')
+    assert (len(await bed.devices_of("x")), await bed.bound_count()) == (1, 0)
+    await bed.report_condition("x", FAILED)
+    await bed.wait_for_devices("x", 0)
+    await bed.wait_for_devices("x", 1)
+    assert await bed.bound_count() == 0
+    await bed.report_condition("x", READY)
+    await bed.wait_until_bound(1)
+
+
+@pytest.mark.parametrize("flavour", ["crd"], indirect=True, scope="package")
+async def test_devices_stand_for_no_extended_resource_before_1_36(bed: "DeviceTestbed") -> None:
+    """The API server would not keep which devices a pod has, so a node has to offer the resource itself."""
+    await bed.create(devices.create_request(devices.device_class(extendedResourceName=EXTENDED)))
+    await bed.offer("1 node, cpu=4", 1)
+    for name, resource in (("p", EXTENDED), ("q", IMPLICIT)):
+        asked = {"requests": {resource: "1"}, "limits": {resource: "1"}}
+        await bed.create(bed.pod(name, containers=[{"name": "main", "image": "none", "resources": asked}]))
+        await bed.wait_for_message(name, f"Insufficient {resource}")
+    await bed.offer(f"1 node, cpu=4, name=plugin, {EXTENDED}=1")
+    await bed.wait_until_bound(1)
+    assert await bed.pods_per_node("p") == {"plugin-1": 1}
+    assert await bed.claims() == {}

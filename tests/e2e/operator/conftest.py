@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 import yaml
+from tests.e2e.polling import growing_pauses
 
 from cpg_api.scheduling.names import POD_GROUP_LABEL, SCHEDULER_NAME
 from cpg_client.connection import APPLY_YAML, MERGE_PATCH, Connection
@@ -157,10 +158,10 @@ class Testbed:
 
     async def until(self, wanted: object, ask: Callable[[], Awaitable[object]], patience: float = PATIENCE) -> float:
         """Return after how many seconds the answer was the wanted one; fail with the last answer otherwise."""
-        began = time.monotonic()
+        began, pauses = time.monotonic(), growing_pauses()
         while (found := await ask()) != wanted:
             assert time.monotonic() - began < patience, f"wanted {wanted!r}, still {found!r}"
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(next(pauses))
         return time.monotonic() - began
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 from msgspec.structs import replace
+from tests.e2e.polling import growing_pauses
 
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
@@ -216,11 +217,11 @@ class LiveCluster(ClusterSimulator):
         """
         self.flush()
         visible = {name: getattr(expected, name) for name in (*VISIBLE, *(DECIDED if decisions else ()))}
-        deadline = time.monotonic() + TIMEOUT_SECONDS
+        deadline, pauses = time.monotonic() + TIMEOUT_SECONDS, growing_pauses()
         while problems := self._problems(Expected(**visible)):
             if time.monotonic() > deadline:
                 break
-            time.sleep(0.05)
+            time.sleep(next(pauses))
         if not problems and expected.victims is not None and self._has_pending_pods():
             time.sleep(SECONDS_WITHOUT_EVICTIONS)
             problems = self._problems(Expected(**visible))

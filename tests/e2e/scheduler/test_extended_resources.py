@@ -184,10 +184,11 @@ def scheduler(cluster: Cluster, install: "Installer", tmp_path_factory: pytest.T
         yield log
 
 
-async def make_bed(cluster: Cluster, name: str) -> AsyncIterator[Bed]:
-    """Yield a bed; its pods, slices and nodes are deleted afterwards."""
+@pytest.fixture
+async def bed(cluster: Cluster, request: pytest.FixtureRequest) -> AsyncIterator[Bed]:
+    """Return a bed of its own for each test; its pods, slices and nodes are deleted afterwards."""
     async with Connection.from_kubeconfig(cluster.kubeconfig) as connection:
-        made = Bed(connection, f"bed-{zlib.crc32(name.encode())}")
+        made = Bed(connection, f"bed-{zlib.crc32(request.node.name.encode())}")
         await made.begin()
         yield made
         await connection.delete(made.path("pods"), {"gracePeriodSeconds": 0})
@@ -195,13 +196,6 @@ async def make_bed(cluster: Cluster, name: str) -> AsyncIterator[Bed]:
         ours = {"fieldSelector": f"spec.driver={made.name}.example.com"}
         await connection.delete(f"{API}/resourceslices", params=ours)
         await connection.delete("/api/v1/nodes", params={"labelSelector": f"bed={made.name}"})
-
-
-@pytest.fixture
-async def bed(cluster: Cluster, request: pytest.FixtureRequest) -> AsyncIterator[Bed]:
-    """Return a bed of its own for each test."""
-    async for made in make_bed(cluster, request.node.name):
-        yield made
 
 
 async def test_a_gang_is_given_devices_as_kube_scheduler_gives_them(bed: Bed) -> None:
@@ -308,23 +302,3 @@ async def test_a_claim_that_is_left_is_deleted(bed: Bed) -> None:
     await bed.wait_bound("p")
     assert await bed.devices() == {"p": ["a/gpu-0"]}
     assert (await bed.claims())["p"]["metadata"]["name"] != meta["name"]
-
-
-async def test_devices_stand_for_nothing_before_1_36(
-    install: "Installer", tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """The API server would not keep which devices a pod has, so a node has to offer the resource itself."""
-    with (
-        Cluster(ClusterSpec(kubernetes="1.34", components=("controller-manager",))) as old,
-        install.scheduler(old, tmp_path_factory.mktemp("before"), api="crd"),
-    ):
-        async for bed in make_bed(old, "before"):
-            await bed.put_node("a", devices=1)
-            await bed.put_pod("p")
-            implicit = f"deviceclass.resource.kubernetes.io/{bed.name}"
-            await bed.put_pod("q", resource=implicit)
-            await bed.wait_reason("p", f"Insufficient {bed.resource}")
-            await bed.wait_reason("q", f"Insufficient {implicit}")
-            await bed.put_node("x", plugin=1)
-            assert await bed.wait_bound("p") == {"p": "x"}
-            assert await bed.claims() == {}

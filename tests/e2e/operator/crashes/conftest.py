@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 import yaml
 from tests.e2e.api_proxy import ApiProxy, open_session
+from tests.e2e.polling import growing_pauses
 
 from cpg_client.resources import LEASES
 from cpg_lab import probing
@@ -93,11 +94,13 @@ class Operators:
 
     async def until(self, what: str, holds: Callable[[], Awaitable[object]], patience: float = PATIENCE) -> None:
         """Wait until a condition holds."""
-        deadline = time.monotonic() + patience
+        deadline, pauses = time.monotonic() + patience, growing_pauses()
         while not await holds():
-            logs = "\n".join(replica.process.tail(5) for replica in self.replicas[-2:])
-            assert time.monotonic() < deadline, f"not within {patience:g} s: {what}\n{logs}"
-            await asyncio.sleep(0.05)
+            assert time.monotonic() < deadline, f"not within {patience:g} s: {what}\n{self._log_ends()}"
+            await asyncio.sleep(next(pauses))
+
+    def _log_ends(self) -> str:
+        return "\n".join(replica.process.tail(5) for replica in self.replicas[-2:])
 
     async def until_leading(self, replica: Replica) -> None:
         """Wait until an operator leads."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from tests.e2e.polling import growing_pauses
 
 from cpg_api.scheduling.names import POD_GROUP_LABEL, SCHEDULER_NAME
 from cpg_client import resources
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from tests.e2e.conftest import Installer
 
 PATIENCE = 30.0
-POLL = 0.05
 NODE = "node-1"
 CPG, PG = "CompositePodGroup", "PodGroup"
 PARENT = "parentCompositePodGroupName"
@@ -102,10 +102,10 @@ class Api:
 
     async def until(self, what: str, condition: Callable[[], Awaitable[object]]) -> None:
         """Wait until a condition holds."""
-        deadline = time.monotonic() + PATIENCE
+        deadline, pauses = time.monotonic() + PATIENCE, growing_pauses()
         while not await condition():
             assert time.monotonic() < deadline, f"not within {PATIENCE:g} s: {what}"
-            await asyncio.sleep(POLL)
+            await asyncio.sleep(next(pauses))
 
     def _path(self, kind: str, name: str, subresource: str | None = None) -> str:
         resource = self.resource(kind)

@@ -15,6 +15,7 @@ import pytest
 import result_files
 import yaml
 from tests.e2e.api_proxy import ApiProxy, open_session
+from tests.e2e.polling import growing_pauses
 
 from cpg_api.scheduling.names import POD_GROUP_LABEL, SCHEDULER_NAME
 from cpg_client.bulk_create import create_all
@@ -169,16 +170,18 @@ class Testbed:
 
     async def wait_until(self, holds: Callable[[], Any], seconds: float = 20.0, what: str = "") -> None:
         """Wait until a condition is true; ``holds`` may be a coroutine function."""
-        deadline = time.monotonic() + seconds
+        deadline, pauses = time.monotonic() + seconds, growing_pauses()
         while True:
             found = holds()
             if asyncio.iscoroutine(found):
                 found = await found
             if found:
                 return
-            logs = "\n".join(replica.process.tail(5) for replica in self.replicas)
-            assert time.monotonic() < deadline, f"no {what or 'success'} within {seconds:g} s:\n{logs}"
-            await asyncio.sleep(0.02)
+            assert time.monotonic() < deadline, f"no {what or 'success'} within {seconds:g} s:\n{self._log_ends()}"
+            await asyncio.sleep(next(pauses))
+
+    def _log_ends(self) -> str:
+        return "\n".join(replica.process.tail(5) for replica in self.replicas)
 
     @contextlib.asynccontextmanager
     async def watch_binds(self) -> AsyncIterator[AsyncIterator[str]]:
@@ -287,10 +290,10 @@ class Testbed:
 
     async def wait_until_complete(self, seconds: float = 20.0) -> None:
         """Wait until every pod is bound inside the domains of its tree, and every group reports success."""
-        deadline = time.monotonic() + seconds
+        deadline, pauses = time.monotonic() + seconds, growing_pauses()
         while violations := await self.violations():
             assert time.monotonic() < deadline, violations
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(next(pauses))
 
     async def compact_etcd(self) -> None:
         """Drop all versions except the latest from etcd, so that no watch can resume from an earlier one."""

@@ -1,6 +1,7 @@
 """Leader election of the scheduler: handover, takeover, and the loss of the lease."""
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -10,6 +11,8 @@ import pytest
 from cpg_client.connection import MERGE_PATCH
 
 if TYPE_CHECKING:
+    from aiohttp import web
+    from tests.e2e.api_proxy import ApiProxy, Refuse
     from tests.e2e.scheduler.crashes.conftest import Testbed
 
 pytestmark = pytest.mark.e2e
@@ -45,20 +48,20 @@ async def test_a_standby_takes_over_when_the_leader_ends_or_dies(testbed: "Testb
     await testbed.wait_until_bound(1)
 
 
-async def test_a_paused_leader_stops_binding_when_its_lease_has_expired(testbed: "Testbed") -> None:
+async def test_a_paused_leader_stops_binding_when_its_lease_has_expired(
+    testbed: "Testbed", api_proxy: "ApiProxy"
+) -> None:
     """It resumes in the middle of a tree, notices the expired lease, and ends without another bind."""
-    paused = testbed.start_replica(bindsInFlight=IN_FLIGHT)
+    paused = testbed.start_replica(proxy=api_proxy, bindsInFlight=IN_FLIGHT)
     await testbed.wait_for_log(paused, "ready")
     await testbed.create(*testbed.tree("first"))
     await testbed.wait_until_bound(16)
-    async with testbed.watch_binds() as binds:
-        await testbed.create(*testbed.tree("tree", size=16))
-        for _ in range(3):
-            await anext(binds)
-        paused.pause()
+    api_proxy.refuse = at_bind(3, paused.pause)
+    await testbed.create(*testbed.tree("tree", size=16))
+    await testbed.wait_until_bound(19)
     await asyncio.sleep(2)  # requests in flight arrive, and the lease expires
     bound = await testbed.bound_count()
-    assert 19 <= bound < 48
+    assert 19 <= bound < 19 + IN_FLIGHT
     await testbed.connection.patch(testbed.lease, {"spec": {"holderIdentity": "another-replica"}}, MERGE_PATCH)
     paused.resume()
     assert await asyncio.to_thread(paused.process.wait, 5)
@@ -68,6 +71,18 @@ async def test_a_paused_leader_stops_binding_when_its_lease_has_expired(testbed:
     assert await testbed.bound_count() == bound
     testbed.start_replica()
     await testbed.wait_until_complete()
+
+
+def at_bind(number: int, act: Callable[[], None]) -> "Refuse":
+    """Act when the API proxy gets the bind with this number, and refuse nothing."""
+    binds = itertools.count(1)
+
+    def watch(request: "web.Request") -> int:
+        if request.path.endswith("/binding") and next(binds) == number:
+            act()
+        return 0
+
+    return watch
 
 
 async def test_a_standby_binds_soon_after_the_lease_of_a_dead_leader(
