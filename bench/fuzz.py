@@ -1,6 +1,6 @@
 """Fuzzing that follows coverage: each target of ``tests/fuzz`` for its share of the time. Run by ``make fuzz``.
 
-Every target runs in a process of its own, two at a time, from its seeds and from the inputs that are kept in
+Every target runs in a process of its own, from its seeds and from the inputs that are kept in
 ``tests/fuzz/kept``. An input that breaks a property ends its target, is kept there, and fails the run: so it is a
 regression test already. ``--keep`` also keeps a few inputs that reach code which no kept one has reached.
 """
@@ -22,9 +22,11 @@ from result_files import load_average, measured_code, write_result
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "tests" / "fuzz" / "kept"
-PACKAGES = ["cpg_api", "cpg_client", "cpg_engine", "cpg_scheduler", "cpg_operator"]
+INSTRUMENTED = (
+    *("cpg_api", "cpg_client", "cpg_engine.cel"),
+    *("cpg_scheduler.cache.projections", "cpg_scheduler.settings", "cpg_operator.settings"),
+)
 LIMITS = ("-timeout=20", "-rss_limit_mb=2048", "-max_len=4096", "-print_final_stats=1", "-verbosity=1")
-PROCESSES = 2
 MAX_KEPT, MAX_KEPT_BYTES = 30, 1024
 """Inputs that are kept of a target, and their size: the unit tests replay them in seconds."""
 EDGES = re.compile(r"cov: (\d+) ft: (\d+)")
@@ -34,8 +36,9 @@ EXECUTIONS = re.compile(r"stat::number_of_executed_units:\s+(\d+)")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Fuzz; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=600.0, help="of all targets together, on one processor")
+    parser.add_argument("--seconds", type=float, default=600.0, help="of all targets together")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=2, help="processes at once")
     parser.add_argument("--only", nargs="*", default=[], help="names of targets")
     parser.add_argument("--keep", action="store_true", help="keep inputs that reach further code")
     parser.add_argument("--target", help=argparse.SUPPRESS)
@@ -44,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         fuzz(given.target, rest)
     names = given.only or target_names()
     measured, before = measured_code(), load_average()
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(PROCESSES) as pool:
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(given.jobs) as pool:
         seconds = given.seconds / len(names)
         runs = [
             pool.submit(run, name, Path(folder) / name, seconds, seed=given.seed, keep=given.keep) for name in names
@@ -114,7 +117,7 @@ def fuzz(name: str, arguments: Sequence[str]) -> None:
     """Run a target under the fuzzer, which ends the process."""
     import atheris  # noqa: PLC0415 - it is there on some platforms alone
 
-    with atheris.instrument_imports(include=PACKAGES):
+    with atheris.instrument_imports(include=list(INSTRUMENTED)):
         from tests.fuzz.inputs import kept, mutated  # noqa: PLC0415 - instrumented while it is imported
         from tests.fuzz.targets import TARGETS  # noqa: PLC0415
     target = TARGETS[name]
