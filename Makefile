@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo lab-up lab-down test quick lint unit scenario e2e workloads hooks images generate bench bench-peer crash
-.PHONY: simulate mutations fuzz-workloads fuzz-simulate fuzz-devices fuzz-cel fuzz-claims soak
+.PHONY: simulate mutations fuzz hostile fuzz-workloads fuzz-simulate fuzz-devices fuzz-cel fuzz-claims soak
 .PHONY: release-cli lock clean
 
 help: ## list the targets
@@ -107,6 +107,13 @@ simulate: $(READY) ## play nights in which everything fails, in virtual time (SE
 
 mutations: $(READY) ## plant each bug of tests/simulation/mutations, and play nights until one shows it (NAME=fence, SEEDS=1-500)
 	@PYTHONPATH=tests/simulation:bench $(BIN)/python -m cpg_simulation.mutations $(NAME) --seeds $(or $(SEEDS),1-500) --results bench/results $(ARGS)
+
+fuzz: $(READY) ## fuzz decoders, HTTP, CEL, kubeconfigs and settings by coverage for ten minutes (SECONDS=60, SEED=1, FUZZ=--keep)
+	$(BIN)/python bench/fuzz.py --seconds $(or $(SECONDS),600) --seed $(or $(SEED),1) $(FUZZ)
+
+hostile: $(READY) ## send 100,000 malformed or extreme objects to the decoders and to an API server (OBJECTS=1000, SEED=1)
+	HOSTILE_OBJECTS=$(or $(OBJECTS),100000) HOSTILE_SEED=$(or $(SEED),1) HOSTILE_RESULTS=bench/results $(PYTEST) -n 2 tests/hostile
+	HOSTILE_OBJECTS=$(or $(OBJECTS),100000) HOSTILE_SEED=$(or $(SEED),1) HOSTILE_RESULTS=bench/results $(PYTEST) tests/e2e/hostile
 
 fuzz-workloads: $(READY) ## play 200 seeded runs of owners of pods against a model (RUNS=20, SEED=1 for the first seed)
 	FUZZ_RUNS=$(or $(RUNS),200) FUZZ_SEED=$(or $(SEED),1) FUZZ_MAX_SECONDS=5 FUZZ_RESULTS=bench/results $(PYTEST) tests/e2e/owners/test_seeded_runs.py

@@ -31,13 +31,13 @@ def decode(data: bytes | str | Raw, kind: Any = Any) -> Any:  # plain JSON witho
     """
     try:
         return decoder(kind).decode(data)
-    except UnicodeDecodeError as error:
+    except UnicodeError as error:
         raise msgspec.DecodeError(str(error)) from error
     except RecursionError:
         shallow = cut_nesting(data.encode() if isinstance(data, str) else bytes(data))
     try:
         return decoder(kind).decode(shallow)
-    except (UnicodeDecodeError, RecursionError) as error:
+    except (UnicodeError, RecursionError) as error:
         raise msgspec.DecodeError(str(error)) from error
 
 

@@ -126,7 +126,7 @@ def convert_object(plain: object, kind: type[T]) -> T | Rejected:
     rest = _without_nulls(plain, MAX_NESTING)
     try:
         return msgspec.convert(rest, kind)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:  # a lone surrogate is no text
         problems = tuple(islice(_problems(rest, _shape(kind), ""), MAX_PROBLEMS))
         return Rejected(name=_plain_name(rest), problems=problems or (_problem(str(error)),))
 
@@ -203,5 +203,5 @@ def _read_name(data: bytes) -> str:
 def _plain_name(plain: object) -> str:
     try:
         return str(msgspec.convert(plain, _NamedObject))
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeEncodeError):
         return ""

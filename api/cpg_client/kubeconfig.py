@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
-import yaml
 
 from cpg_client.endpoint import Credentials, Endpoint, ExecPlugin
 from cpg_client.errors import KubeconfigError, NoKubeconfigError
+from cpg_client.yaml_reader import YamlFileError, read_yaml
 
 _PLUGIN_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
@@ -149,13 +149,10 @@ def _read_all(path: str | PathLike[str] | None) -> _Files:
 
 def _read(path: Path) -> _File:
     try:
-        content = yaml.safe_load(path.read_bytes())
-        return msgspec.convert(_without_nulls(content or {}), _File)
-    except OSError as error:
-        raise KubeconfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except yaml.YAMLError as error:
-        raise KubeconfigError(f"{path}: not YAML: {error}") from error
-    except msgspec.ValidationError as error:
+        return msgspec.convert(_without_nulls(read_yaml(path) or {}), _File)
+    except YamlFileError as error:
+        raise KubeconfigError(f"{path}: {error}") from error
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
         raise KubeconfigError(f"{path}: not a kubeconfig: {error}") from error
 
 

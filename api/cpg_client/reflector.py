@@ -106,7 +106,13 @@ class Reflector(Generic[T, S]):
         self._on_change = on_change
         self._on_failure = on_failure
         self._settings = settings
-        self._store = ObjectStore(source.kind, source.project, source.decode, reduce=source.reduce)
+        self._store = ObjectStore(
+            source.kind,
+            source.project,
+            source.decode,
+            reduce=source.reduce,
+            namespaced=source.resource.namespaced,
+        )
         self._synced = asyncio.Event()
         self.version = ""
         """The newest version that a list, an event or a bookmark has shown."""

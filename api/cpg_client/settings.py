@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 import msgspec
-import yaml
 
 from cpg_api.integrations.custom import CustomKind, custom_problems
 from cpg_api.integrations.registry import OWNERS
 from cpg_api.parsing import Rejected, convert_object
 from cpg_client.process import LeaderElectionSettings
+from cpg_client.yaml_reader import YamlFileError, read_yaml
 
 MAX_PORT = 65535
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:]+\]|[^:]*):(\d{1,5})")
@@ -59,8 +59,8 @@ def read_settings(path: Path | None, kind: type[S], find_problems: FindProblems[
     if path is None:
         return kind()
     try:
-        plain = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        plain = read_yaml(path)
+    except YamlFileError as error:
         raise SettingsError(f"{path}: {error}") from error
     found = convert_object(plain or {}, kind)
     if isinstance(found, Rejected):

@@ -112,6 +112,7 @@ class ObjectStore(Generic[T, S]):
         decode: Callable[[Raw, type[T]], T | Rejected] = parse_object,
         *,
         reduce: Callable[[S], S | Rejected] | None = None,
+        namespaced: bool = True,
     ) -> None:
         if "metadata" not in kind.__struct_fields__:
             raise TypeError(f"{kind.__name__} has no metadata to know its objects by")
@@ -119,6 +120,7 @@ class ObjectStore(Generic[T, S]):
         self._project = project
         self._decode = decode
         self._reduce = reduce
+        self._namespaced = namespaced
         self._identities: dict[str, _Identity] = {}
         self._objects: dict[str, S] = {}
         self._rejected: dict[str, Rejected] = {}
@@ -138,6 +140,9 @@ class ObjectStore(Generic[T, S]):
         found = self._decode(raw, self._kind)
         if isinstance(found, Rejected):
             return found
+        metadata = cast("_Identified", found).metadata
+        if not self._is_identified(metadata):
+            return Rejected(metadata.key, (Problem("metadata", "Not the name, namespace and UID of an object"),))
         kept = self._project(found)
         if isinstance(kept, Rejected):
             return kept
@@ -145,7 +150,6 @@ class ObjectStore(Generic[T, S]):
             kept = self._reduce(kept)
             if isinstance(kept, Rejected):
                 return kept
-        metadata = cast("_Identified", found).metadata
         return StoredObject(metadata.key, _Identity(metadata.uid, metadata.resource_version), kept)
 
     def apply(self, event: WatchEvent) -> Iterator[Change[S]]:
@@ -171,6 +175,11 @@ class ObjectStore(Generic[T, S]):
                 continue
             if known.resource_version != found.identity.resource_version:
                 yield found.key, known.resource_version, found.identity.resource_version
+
+    def _is_identified(self, metadata: ObjectMeta) -> bool:
+        """Return whether metadata names an object as every API server does: keys are split at their slash."""
+        name, namespace = metadata.name, metadata.namespace
+        return bool(name and metadata.uid) and bool(namespace) == self._namespaced and "/" not in name + namespace
 
     def _put(self, found: StoredObject[S] | Rejected) -> Iterator[Change[S]]:
         if isinstance(found, Rejected):

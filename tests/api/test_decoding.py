@@ -42,3 +42,9 @@ def test_every_failure_is_a_decode_error(data: bytes) -> None:
     """Malformed JSON, a wrong type and bad UTF-8 raise the same error, also beside deep nesting."""
     with pytest.raises(msgspec.DecodeError):
         decode(data, Bare)
+
+
+def test_a_text_that_cannot_be_encoded_is_malformed() -> None:
+    """JSON that Python has read may have a lone surrogate."""
+    with pytest.raises(msgspec.DecodeError):
+        decode('{"metadata": "\ud800"}', Bare)

@@ -337,3 +337,11 @@ def test_a_list_has_all_valid_objects_in_order(items: list[bytes]) -> None:
     assert list(page.items) == [found for found in alone if isinstance(found, Pod)]
     assert list(page.rejected) == [found for found in alone if isinstance(found, Rejected)]
     assert len(page.items) + len(page.rejected) == len(items)
+
+
+@pytest.mark.parametrize("plain", [{"\ud800": 1}, {"metadata": {"\ud800": 1}}])
+def test_a_key_that_is_no_text_is_rejected(plain: object) -> None:
+    """Python's own decoder of JSON, which Kopf uses, accepts a lone surrogate."""
+    found = convert_object(plain, PodGroup)
+    assert isinstance(found, Rejected)
+    assert found.name == ""

@@ -227,3 +227,11 @@ def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:
         kubeconfig.load(tmp_path / "gone")
     with pytest.raises(KubeconfigError, match=r"cannot be read: Is a directory"):
         kubeconfig.load(tmp_path)
+
+
+def test_an_alias_of_itself_is_an_error(tmp_path: Path) -> None:
+    """It is reported with its file and line."""
+    file = tmp_path / "config"
+    file.write_text("clusters: &a [*a]")
+    with pytest.raises(KubeconfigError, match="config: not YAML: an alias is inside of its own anchor"):
+        kubeconfig.load(file)

@@ -102,9 +102,27 @@ def test_whole_objects_can_be_kept() -> None:
     assert (modified.old, modified.old.metadata.resource_version) == (added.new, "1")
 
 
-def test_the_key_of_a_cluster_scoped_object_is_its_name(store: ObjectStore[Pod, str]) -> None:
+def test_the_key_of_a_cluster_scoped_object_is_its_name() -> None:
     """Without a namespace."""
+    store = ObjectStore(Pod, node_or_reject, namespaced=False)
     assert put(store, pod("a", 1, namespace="")) == [Added("a", "")]
+
+
+@pytest.mark.parametrize("odd", [{"name": ""}, {"uid": ""}, {"name": "a/b"}, {"namespace": "a/b"}, {"namespace": ""}])
+def test_an_object_without_the_identity_that_servers_give_is_rejected(
+    store: ObjectStore[Pod, str], odd: dict[str, str]
+) -> None:
+    """Its key would be that of another object, or of none."""
+    metadata = {"name": "a", "namespace": "ns", "uid": "u"} | odd
+    (found,) = put(store, Raw(msgspec.json.encode({"metadata": metadata})))
+    assert isinstance(found, Rejection)
+    assert dict(store.objects) == {}
+
+
+def test_a_cluster_scoped_object_with_a_namespace_is_rejected() -> None:
+    """Others would look for it by its name alone."""
+    (found,) = put(ObjectStore(Pod, node_or_reject, namespaced=False), pod("a", 1))
+    assert isinstance(found, Rejection)
 
 
 def test_a_rejected_object_is_reported_once_and_absent(store: ObjectStore[Pod, str]) -> None:
@@ -152,7 +170,8 @@ def test_large_projections_are_reduced() -> None:
     store = ObjectStore(Pod, lambda pod: pod.metadata.labels, reduce=lambda labels: {"labels": str(len(labels))})
 
     def read(**metadata: object) -> object:
-        found = store.read(Raw(msgspec.json.encode({"metadata": {"name": "a", **metadata}})))
+        identity = {"name": "a", "namespace": "ns", "uid": "u"}
+        found = store.read(Raw(msgspec.json.encode({"metadata": identity | metadata})))
         return found.projected if isinstance(found, StoredObject) else found
 
     large = {f"k{number}": "x" for number in range(20_000)}
@@ -164,5 +183,6 @@ def test_a_large_object_may_be_rejected() -> None:
     """It is absent then, like one that does not fit."""
     refused = Rejected("ns/a", (Problem("", "too large"),))
     store = ObjectStore(Pod, keep_whole, reduce=lambda _: refused)
-    large = Raw(msgspec.json.encode({"metadata": {"name": "a", "labels": {"a": "x" * LARGE_BYTES}}}))
+    metadata = {"name": "a", "namespace": "ns", "uid": "u", "labels": {"a": "x" * LARGE_BYTES}}
+    large = Raw(msgspec.json.encode({"metadata": metadata}))
     assert store.read(large) == refused

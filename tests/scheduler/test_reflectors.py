@@ -33,7 +33,13 @@ def read(integrations: list[str], containers: list[object]) -> Pod:
     (reflector,) = (one for one in found if one.source.kind is Pod)
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
     plain = {
-        "metadata": {"name": "p", "annotations": {COMPLETION_INDEX: "0"}, "ownerReferences": [owner]},
+        "metadata": {
+            "name": "p",
+            "namespace": "ns",
+            "uid": "u",
+            "annotations": {COMPLETION_INDEX: "0"},
+            "ownerReferences": [owner],
+        },
         "spec": {"schedulerName": SCHEDULER_NAME, "containers": containers},
     }
     stored = reflector._store.read(Raw(msgspec.json.encode(plain)))

@@ -1,5 +1,6 @@
 """Devices, the claims for them, and what was allocated (``resource.k8s.io/v1``, dynamic resource allocation)."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec import field
@@ -159,6 +160,20 @@ class DeviceTaintRule(ApiStruct, frozen=True):
 
     metadata: ObjectMeta = ObjectMeta()
     spec: DeviceTaintRuleSpec = DeviceTaintRuleSpec()
+
+
+def slice_quantities(found: ResourceSlice) -> Iterator[Quantity]:
+    """Yield all quantities of a slice."""
+    for counters in found.spec.shared_counters or ():
+        yield from (one.value for one in (counters.counters or {}).values())
+    for device in found.spec.devices or ():
+        for consumed in device.consumes_counters or ():
+            yield from (one.value for one in (consumed.counters or {}).values())
+        for capacity in (device.capacity or {}).values():
+            policy = capacity.request_policy or CapacityRequestPolicy()
+            limits = policy.valid_range or CapacityRequestPolicyRange()
+            optional = (policy.default, limits.min, limits.max, limits.step, *(policy.valid_values or ()))
+            yield from (capacity.value, *(one for one in optional if one is not None))
 
 
 # What is asked for.
@@ -356,6 +371,17 @@ class ResourceClaim(ApiStruct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: ResourceClaimSpec = ResourceClaimSpec()
     status: ResourceClaimStatus = ResourceClaimStatus()
+
+
+def claim_quantities(found: ResourceClaim) -> Iterator[Quantity]:
+    """Yield all quantities of a claim."""
+    for request in found.spec.devices.requests or ():
+        for one in (request.exactly, *(request.first_available or ())):
+            if one is not None and one.capacity is not None:
+                yield from (one.capacity.requests or {}).values()
+    allocation = found.status.allocation or AllocationResult()
+    for result in allocation.devices.results or ():
+        yield from (result.consumed_capacity or {}).values()
 
 
 class ResourceClaimTemplateSpec(ApiStruct, frozen=True):

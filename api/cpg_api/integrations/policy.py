@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from cpg_api.problems import quote
+from cpg_api.quantity import parse_int64
 from cpg_api.scheduling.names import GROUP
 from cpg_api.scheduling.policies import (
     AllDisruptionMode,
@@ -82,10 +83,11 @@ def _count(given: Mapping[str, str], key: str, problems: list[str]) -> int | Non
     value = given.get(key)
     if value is None:
         return None
-    if not value.isascii() or not value.isdigit() or not 0 < int(value[:11]) < 2**31:
+    number = parse_int64(value) if value.isdigit() else None
+    if number is None or not 0 < number < 2**31:
         problems.append(f"{key}: {quote(value)} is no number from 1")
         return None
-    return int(value)
+    return number
 
 
 def _choice(given: Mapping[str, str], key: str, choices: Iterable[str], problems: list[str]) -> str | None:

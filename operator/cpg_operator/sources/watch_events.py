@@ -1,5 +1,6 @@
 """Takes Kopf's events of groups and Workloads into the view."""
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 import kopf
@@ -7,6 +8,7 @@ import msgspec
 import structlog
 from structlog.typing import FilteringBoundLogger
 
+from cpg_api.meta import ObjectMeta
 from cpg_api.parsing import Rejected, convert_object
 from cpg_operator.metrics import OperatorMetrics
 from cpg_operator.sources.rejections import Rejections
@@ -40,16 +42,23 @@ class WatchEvents:
         """Take one event; an exception about one object must not stop the events of others."""
         try:
             found = _converted(event["object"], cast("type[ManagedObject]", kind))
-            self._take(flavour, kind, event["type"], found)
+            if isinstance(found, Rejected):
+                self._reject(flavour, kind, event["object"]["metadata"], found)
+            else:
+                self._take(flavour, event["type"], found)
         except Exception:  # noqa: BLE001  # it is a defect of ours, whatever it is
             self._metrics.count_mistake()
             name = event["object"]["metadata"].get("name")
             self._log.exception("event not processed", kind=kind.__name__, name=name)
 
-    def _take(self, flavour: str, kind: type, event_type: str | None, found: ManagedObject | Rejected) -> None:
-        if isinstance(found, Rejected):
-            self._rejections.report(kind, found)
-        elif event_type == "DELETED":
+    def _reject(self, flavour: str, kind: type, metadata: Mapping[str, Any], found: Rejected) -> None:
+        """Report an object that does not fit its type; it counts as absent, and so does an earlier one of its name."""
+        self._rejections.report(kind, found)
+        target = ObjectMeta(name=metadata.get("name", ""), namespace=metadata.get("namespace", ""))
+        self._view.forget_missing(flavour, self._view.kinds[flavour][kind], target)
+
+    def _take(self, flavour: str, event_type: str | None, found: ManagedObject) -> None:
+        if event_type == "DELETED":
             self._view.remove(flavour, found)
             self._expectations.forget(found.metadata.uid)
         else:
@@ -60,5 +69,5 @@ def _converted(plain: Any, kind: type[ManagedObject]) -> ManagedObject | Rejecte
     """Return the object. What the API server sends nearly always fits without the search for nulls."""
     try:
         return msgspec.convert(plain, kind)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeEncodeError):
         return convert_object(plain, kind)

@@ -163,10 +163,10 @@ class ClusterView:
         return has_unexpected_status(known, write, found)
 
     def forget_missing(self, flavour: str, resource: Resource, target: ObjectMeta) -> None:
-        """Forget an object that a write of ours has not found."""
+        """Forget an object that a write of ours has not found; without a UID, whatever has its name."""
         kind = self._kind(flavour, resource)
         known = self._trees.get(flavour, kind, target.namespace, target.name) if kind is not None else None
-        if known is not None and known.metadata.uid == target.uid:
+        if known is not None and target.uid in {"", known.metadata.uid}:
             self.remove(flavour, known)
 
     def _kind(self, flavour: str, resource: Resource) -> type | None:

@@ -61,11 +61,11 @@ def claim_names(pod: Pod) -> Iterator[tuple[PodResourceClaim, str | None]]:
 
 
 def claim_keys(pod: Pod) -> tuple[str, ...]:
-    """Return the claims of a pod that are known by name, as ``namespace/name``."""
+    """Return the claims of a pod that are known by name, as ``namespace/name``, each once."""
     if not pod.spec.resource_claims:
         return ()
     namespace = pod.metadata.namespace
-    return tuple(f"{namespace}/{name}" for _, name in claim_names(pod) if name is not None)
+    return tuple(dict.fromkeys(f"{namespace}/{name}" for _, name in claim_names(pod) if name is not None))
 
 
 def used_claims(pod: Pod) -> tuple[str, ...]:
@@ -82,7 +82,7 @@ def pod_devices(pod: Pod, uid: str, catalog: DeviceCatalog) -> PodDevices | None
         return PodDevices(problem=problem)
     if not pod.spec.resource_claims:
         return PodDevices(extended=extended, must_extend=must_extend) if extended else None
-    needs = []
+    needs = dict[str, ClaimNeed]()
     for entry, name in claim_names(pod):
         if name is None:
             return PodDevices(problem=f'waiting for the ResourceClaim of "{entry.name}" to be created')
@@ -92,8 +92,8 @@ def pod_devices(pod: Pod, uid: str, catalog: DeviceCatalog) -> PodDevices | None
         if claim is None or problem:
             return PodDevices(problem=problem)
         is_private = _is_owned(claim, uid) and entry.resource_claim_name is None and claim.status.allocation is None
-        needs.append(ClaimNeed(catalog.spec_of[key], None if is_private else key))
-    return PodDevices(tuple(needs), extended=extended, must_extend=must_extend) if needs or extended else None
+        needs.setdefault(key, ClaimNeed(catalog.spec_of[key], None if is_private else key))
+    return PodDevices(tuple(needs.values()), extended=extended, must_extend=must_extend) if needs or extended else None
 
 
 def _extended_problem(pod: Pod, uid: str, catalog: DeviceCatalog, *, is_backed: bool) -> str:

@@ -74,8 +74,8 @@ class DeviceCache:
         if after is not None:
             self.claims[key] = after
             self.catalog.put_claim(_decisive(after))
-        else:
-            self.catalog.remove_claim(*key.split("/"))
+        elif before is not None:
+            self.catalog.remove_claim(before.metadata.namespace, before.metadata.name)
         if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
             self._versions.note(before.metadata.uid, None)
         if after is not None:

@@ -6,7 +6,7 @@ has a few kB in every pod that people write. So where more than ``LARGE_BYTES`` 
 problem: such a pod is not scheduled; where it runs it takes its room, but other pods do not see its labels and terms.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,6 +20,8 @@ from cpg_api.core.devices import (
     ResourceClaim,
     ResourceClaimSpec,
     ResourceSlice,
+    claim_quantities,
+    slice_quantities,
 )
 from cpg_api.core.disruption import PodDisruptionBudget
 from cpg_api.core.node import Node
@@ -29,6 +31,7 @@ from cpg_api.core.volumes import PersistentVolumeClaim
 from cpg_api.meta import ObjectMeta
 from cpg_api.parsing import Rejected
 from cpg_api.problems import Problem
+from cpg_api.quantity import Quantity, QuantityError, nano_value
 from cpg_api.scheduling.attempts import LastAttempt
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.expected import MAX_LENGTH
@@ -117,9 +120,11 @@ def slim_claim(found: PersistentVolumeClaim) -> PersistentVolumeClaim:
     return replace(found, metadata=kept)
 
 
-def slim_device_claim(found: ResourceClaim) -> ResourceClaim:
+def slim_device_claim(found: ResourceClaim) -> ResourceClaim | Rejected:
     """Return a claim for devices, with its controller, which says which pod it was made for, and its finalizers."""
     meta = found.metadata
+    if problem := _quantity_problem(claim_quantities(found)):
+        return Rejected(meta.key, (problem,))
     controllers = tuple(one for one in meta.owner_references if one.controller)
     kept = replace(meta, annotations=read_annotations(meta), labels={}, owner_references=controllers)
     return replace(found, metadata=kept)
@@ -138,6 +143,22 @@ def slim_device_object(found: DeviceObject) -> DeviceObject:
     """Return a slice, device class or taint rule without its version, so that only other devices are a change."""
     slimmed = slim_unlabelled(found)
     return replace(slimmed, metadata=replace(slimmed.metadata, resource_version="", generation=0))
+
+
+def slim_slice(found: ResourceSlice) -> ResourceSlice | Rejected:
+    """Return a slice without its version, unless it has a malformed quantity."""
+    problem = _quantity_problem(slice_quantities(found))
+    return Rejected(found.metadata.key, (problem,)) if problem else slim_device_object(found)
+
+
+def _quantity_problem(quantities: Iterable[Quantity]) -> Problem | None:
+    """Return the problem of the first malformed quantity: no API server accepts one, so later no amount is checked."""
+    try:
+        for one in quantities:
+            nano_value(one)
+    except QuantityError as error:
+        return Problem("spec", str(error))
+    return None
 
 
 def slim_node(node: Node) -> Node:
@@ -223,7 +244,7 @@ KEPT: Mapping[Any, Kept] = {
     Node: Kept(slim_node),
     PersistentVolumeClaim: Kept(slim_claim, refuse_large),
     ResourceClaim: Kept(slim_device_claim, reduced_device_claim),
-    ResourceSlice: Kept(slim_device_object),
+    ResourceSlice: Kept(slim_slice),
     DeviceClass: Kept(slim_device_object),
     DeviceTaintRule: Kept(slim_device_object),
     PodDisruptionBudget: Kept(slim_unlabelled, refuse_large),

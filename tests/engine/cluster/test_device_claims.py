@@ -230,3 +230,13 @@ def test_a_state_without_holders_is_free(ledger: Ledger) -> None:
         ledger.devices.remove_claim("default", name)
     ledger.device_allocator.refresh()
     assert stock.state(POOL) == FREE
+
+
+def test_a_claim_that_two_entries_name_is_needed_once(ledger: Ledger) -> None:
+    """Its devices are allocated to the pod, however often the pod names it."""
+    offer(ledger.devices, device_claim("c"))
+    once = claiming("p", "c")
+    (entry,) = once.spec.resource_claims or ()
+    twice = replace(once, spec=replace(once.spec, resource_claims=(entry, replace(entry, name="again"))))
+    assert claim_keys(twice) == ("default/c",)
+    assert pod_devices(twice, "uid-default-p", ledger.devices) == pod_devices(once, "uid-default-p", ledger.devices)

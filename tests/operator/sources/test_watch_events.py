@@ -98,3 +98,14 @@ def test_an_exception_about_one_object_stops_no_other(rig: Rig, monkeypatch: pyt
         rig.take("ADDED", plain(name))
     assert rig.names() == {"a", "b"}
     assert "cpg_operator_mistakes_total 1.0" in rig.page()
+
+
+@pytest.mark.parametrize("odd", [{"spec": 7}, {"spec": {"\ud800": 1}}])
+def test_an_object_that_fits_no_longer_is_absent(rig: Rig, odd: dict[str, Any]) -> None:
+    """As after a sweep; otherwise its deletion, which does not fit either, would leave it in the view."""
+    rig.take("ADDED", plain("a"))
+    rig.take("MODIFIED", plain("a", **odd))
+    assert rig.names() == set()
+    assert "cpg_operator_mistakes_total 0.0" in rig.page()
+    rig.take("MODIFIED", plain("a"))
+    assert rig.names() == {"a"}

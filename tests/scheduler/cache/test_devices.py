@@ -122,6 +122,7 @@ def test_an_object_that_cannot_be_decoded_is_absent() -> None:
     assert not stage.cache.take_events().any_change
     stage.cache.devices.on_claim(Rejection("default/x", ()))
     assert (stage.cache.take_events().any_change, stage.cache.devices.catalog.claims) == (True, {})
+    stage.cache.devices.on_claim(Rejection("", ()))  # its name cannot be read
 
 
 def test_versions_finalizers_and_conditions_are_no_matter_of_the_catalog() -> None:

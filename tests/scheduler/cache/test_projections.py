@@ -9,6 +9,7 @@ from hypothesis import given
 from msgspec import Raw
 from msgspec.structs import asdict, replace
 
+from cpg_api.core.devices import ResourceClaim, ResourceSlice
 from cpg_api.core.disruption import PodDisruptionBudget
 from cpg_api.core.node import Node
 from cpg_api.core.pod import MIRROR, Pod
@@ -96,7 +97,10 @@ READ: Mapping[str, dict[str, Any]] = {
 
 def kept_of(plain: Mapping[str, Any], kind: type[Any] = Pod) -> Any:  # noqa: ANN401 - any kind
     """Return what the reflectors keep of an object."""
-    found = ObjectStore(kind, KEPT[kind].project, reduce=KEPT[kind].reduce).read(Raw(msgspec.json.encode(plain)))
+    whole = {**plain, "metadata": {"name": "p", "uid": "u", **plain["metadata"]}}
+    is_namespaced = "namespace" in whole["metadata"]
+    store = ObjectStore(kind, KEPT[kind].project, reduce=KEPT[kind].reduce, namespaced=is_namespaced)
+    found = store.read(Raw(msgspec.json.encode(whole)))
     return found.projected if isinstance(found, StoredObject) else found
 
 
@@ -217,3 +221,34 @@ def test_of_the_last_attempt_of_a_group_the_finding_is_kept() -> None:
 def test_what_was_found_out_about_a_pod_is_kept(keep: Callable[[Pod], Pod]) -> None:
     """Fields that are not of the API, such as that another component has nominated it."""
     assert keep(Pod(is_nominated_by_other=True)).is_nominated_by_other
+
+
+BAD_AMOUNT = {"memory": {"value": "x"}}
+SLICES = (
+    {"sharedCounters": [{"name": "s", "counters": BAD_AMOUNT}]},
+    {"devices": [{"name": "d", "capacity": BAD_AMOUNT}]},
+    {"devices": [{"name": "d", "consumesCounters": [{"counterSet": "s", "counters": BAD_AMOUNT}]}]},
+    {
+        "devices": [
+            {"name": "d", "capacity": {"memory": {"value": "1", "requestPolicy": {"validRange": {"step": "x"}}}}}
+        ]
+    },
+)
+REQUEST = {"deviceClassName": "c", "capacity": {"requests": {"memory": "x"}}}
+CLAIMS = (
+    {"spec": {"devices": {"requests": [{"name": "r", "exactly": REQUEST}]}}},
+    {"spec": {"devices": {"requests": [{"name": "r", "firstAvailable": [REQUEST]}]}}},
+    {"status": {"allocation": {"devices": {"results": [{"consumedCapacity": {"memory": "x"}}]}}}},
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "plain"),
+    [*((ResourceSlice, {"spec": spec}) for spec in SLICES), *((ResourceClaim, plain) for plain in CLAIMS)],
+)
+def test_devices_with_a_malformed_quantity_are_rejected(kind: type[Any], plain: dict[str, Any]) -> None:
+    """Amounts of devices are compared without another check."""
+    found = kept_of({"metadata": {"name": "x"}, **plain}, kind)
+    assert isinstance(found, Rejected)
+    assert "'x' is not a quantity" in str(found.problems[0])
+    assert isinstance(kept_of({"metadata": {"name": "x"}}, kind), kind)
