@@ -53,7 +53,7 @@ def _composite(random: Random, name: str, parent: str, room: int, levels: int, *
     for number in range(children):
         child = f"{name}-{number}"
         below = levels - 1 if not number else random.randint(1, levels - 1)
-        is_unit = random.random() < 0.2
+        is_unit = random.random() < 0.15 or (unit and random.random() < 0.95)  # anything else is invalid below a unit
         if below > 1:
             yield from _composite(random, child, name, share, below, unit=is_unit)
         else:
