@@ -100,6 +100,13 @@ def test_a_nomination_needs_a_victim_that_ends(is_ending: bool) -> None:  # noqa
     assert ("No nomination is left over" in history.settled()) is not is_ending
 
 
+def test_a_nomination_of_others_is_theirs() -> None:
+    """A user or an autoscaler may nominate a pod of ours."""
+    history = waiting("4", priority=100)
+    history.status("pods", "a", "user", nominatedNodeName="n")
+    assert "No nomination is left over" not in history.settled()
+
+
 @pytest.mark.parametrize("is_ending", [True, False])
 def test_a_victim_ends(is_ending: bool) -> None:  # noqa: FBT001 - a parameter
     """A pod that says that it is evicted is being deleted."""

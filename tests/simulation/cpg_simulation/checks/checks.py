@@ -70,7 +70,9 @@ class Checks:
 
     def restored(self, objects: Iterable[RecordedWrite], now: float) -> None:
         """Start anew from the objects of a restored etcd, each as if it were created now."""
+        foreign = self.cluster.foreign_nominations
         self.cluster = ObservedCluster(self.cluster.scheduler_name, tuple(self.cluster.stores))
+        self.cluster.foreign_nominations |= foreign
         self.leases.forget()
         self.knowledge = Knowledge()
         self._due.clear()

@@ -132,6 +132,8 @@ class ObservedCluster:
         """The highest priority that a group or pod has had, by UID, also of those that are gone."""
         self.created: dict[tuple[str, GroupKey], int] = {}
         """When each group was created, by its API group and key."""
+        self.foreign_nominations: set[tuple[str, str]] = set()
+        """The nominations that others have written, by pod and node: those are theirs to take back."""
         self.losses: Counter[str] = Counter()
         """How often a tree has lost a pod, or was changed in its groups, by its name."""
         self._members: defaultdict[GroupKey, dict[str, TrackedPod]] = defaultdict(dict)
@@ -183,6 +185,9 @@ class ObservedCluster:
         pod.raw = write.new
         if before is None or not _says_the_same(before, write.new):
             self._read_pod(pod, write.revision)
+        nominated, known = _nomination(write.new), _nomination(write.old or {})
+        if nominated and nominated != known and not process and write.user:
+            self.foreign_nominations.add((pod.pod.metadata.uid, nominated))
         if pod.node and not (before or {"spec": {}})["spec"].get("nodeName"):
             pod.bound_at, pod.bound_by = write.revision, process
             self.on_node[pod.node][name] = pod
@@ -331,6 +336,11 @@ def _says_the_same(before: Object, now: Object) -> bool:
     old, new = before["metadata"], now["metadata"]
     names = ("uid", "labels", "annotations", "ownerReferences")
     return before["spec"] == now["spec"] and all(old.get(name) == new.get(name) for name in names)
+
+
+def _nomination(raw: Object) -> str:
+    """Return the node that a pod is nominated to, or an empty string."""
+    return str(raw.get("status", {}).get("nominatedNodeName") or "")
 
 
 def _is_placed(raw: Object) -> bool:

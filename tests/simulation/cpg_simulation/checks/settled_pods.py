@@ -79,7 +79,8 @@ def _no_stale_nomination(end: NightEnd) -> Iterator[Finding]:
     awaited = {found.uid for pod in end.cluster.pods.values() if (found := preemptor_of(pod.conditions()))}
     for pod in filter(end.cluster.is_pending, end.cluster.pods.values()):
         node = pod.raw.get("status", {}).get("nominatedNodeName")
-        if node and preemptor_uid(end.cluster, pod) not in awaited:
+        is_ours = (pod.pod.metadata.uid, node) not in end.cluster.foreign_nominations
+        if node and is_ours and preemptor_uid(end.cluster, pod) not in awaited:
             yield Finding((str(pod),), f"{pod} is nominated to node {node}, and no pod is being evicted for it")
 
 
@@ -120,7 +121,7 @@ PENDING_PODS_SAY_WHY = Rule(
 )
 NO_STALE_NOMINATION = Rule(
     name="No nomination is left over",
-    promise=f"After {QUIET_SECONDS:g} quiet seconds a pod is nominated only while pods are being evicted for it.",
+    promise=f"After {QUIET_SECONDS:g} quiet seconds the scheduler nominates a pod only while pods are being evicted for it.",
     check=_no_stale_nomination,
     seconds=QUIET_SECONDS,
 )
