@@ -177,11 +177,10 @@ class Testbed:
                 found = await found
             if found:
                 return
-            assert time.monotonic() < deadline, f"no {what or 'success'} within {seconds:g} s:\n{self._log_ends()}"
+            assert time.monotonic() < deadline, f"no {what or 'success'} within {seconds:g} s:\n" + "\n".join(
+                replica.process.tail(5) for replica in self.replicas
+            )
             await asyncio.sleep(next(pauses))
-
-    def _log_ends(self) -> str:
-        return "\n".join(replica.process.tail(5) for replica in self.replicas)
 
     @contextlib.asynccontextmanager
     async def watch_binds(self) -> AsyncIterator[AsyncIterator[str]]:
