@@ -41,6 +41,11 @@ class Change:
         return self.knowledge.view(self.process, subject, self.sent)
 
     @property
+    def is_outdated(self) -> bool:
+        """Whether the process ran before etcd was restored."""
+        return self.process in self.knowledge.outdated
+
+    @property
     def is_creation(self) -> bool:
         """Whether the object is new."""
         return self.write.old is None

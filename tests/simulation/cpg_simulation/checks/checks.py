@@ -74,7 +74,7 @@ class Checks:
         self.cluster = ObservedCluster(self.cluster.scheduler_name, tuple(self.cluster.stores))
         self.cluster.foreign_nominations |= foreign
         self.leases.forget()
-        self.knowledge = Knowledge()
+        self.knowledge = self.knowledge.after_restore()
         self._due.clear()
         self.disturbed(now)
         for write in objects:

@@ -35,9 +35,9 @@ def preemptor_of(conditions: list[Object]) -> PreemptorName | None:
 
 
 def _marked_first(change: Change) -> Findings:
-    """Yield that a deleted pod named no preemptor."""
+    """Yield that a deleted pod named no preemptor; a restore of etcd may have taken back that it did."""
     pod = change.evicted
-    if pod is not None and preemptor_of(_conditions_before(change)) is None:
+    if pod is not None and not change.is_outdated and preemptor_of(_conditions_before(change)) is None:
         yield Finding((str(pod),), f"{pod} is deleted by the scheduler, and its conditions name no preemptor")
 
 

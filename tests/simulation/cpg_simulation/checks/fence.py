@@ -8,9 +8,12 @@ from cpg_simulation.checks.values import Expectation, Finding, Rule
 
 
 def _only_the_leader_writes(change: Change) -> Iterator[Finding | Expectation]:
-    """Yield that a process has sent a write without its lease. Leases themselves are written by every candidate."""
+    """Yield that a process has sent a write without its lease. Leases themselves are written by every candidate.
+
+    A restore of etcd may take back the lease of a process, which finds out when it renews it.
+    """
     write = change.write
-    if not change.role or write.resource == LEASES:
+    if not change.role or write.resource == LEASES or change.is_outdated:
         return
     state = change.leases.state(change.role, change.sent)
     if state.holder == "?" or (state.holder == change.process and change.sent <= state.until):

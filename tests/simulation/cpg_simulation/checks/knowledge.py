@@ -39,6 +39,8 @@ class Knowledge:
     def __init__(self) -> None:
         """Start with processes that have received nothing."""
         self._starts: defaultdict[str, int] = defaultdict(int)
+        self.outdated: set[str] = set()
+        """The processes that ran before etcd was restored: what they know is void, and they end within a minute."""
         self._received: dict[tuple[str, str], tuple[list[float], list[int]]] = {}
         self._batches: dict[tuple[str, str], tuple[float, float]] = {}
         self._decided: dict[tuple[str, str], float] = {}
@@ -47,6 +49,13 @@ class Knowledge:
         """Return the name of a process, which differs each time that it is started."""
         starts = self._starts.get(user)
         return user if starts is None else f"{user}#{starts}"
+
+    def after_restore(self) -> "Knowledge":
+        """Return what the processes know once etcd has been restored."""
+        found = Knowledge()
+        found._starts |= self._starts
+        found.outdated = self.outdated | {process for process, _ in self._received}
+        return found
 
     def ended(self, user: str) -> None:
         """Note that a process has ended: the next one of its name knows nothing."""

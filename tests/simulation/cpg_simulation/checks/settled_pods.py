@@ -121,7 +121,9 @@ PENDING_PODS_SAY_WHY = Rule(
 )
 NO_STALE_NOMINATION = Rule(
     name="No nomination is left over",
-    promise=f"After {QUIET_SECONDS:g} quiet seconds the scheduler nominates a pod only while pods are being evicted for it.",
+    promise=(
+        f"After {QUIET_SECONDS:g} quiet seconds the scheduler nominates a pod only while pods are being evicted for it."
+    ),
     check=_no_stale_nomination,
     seconds=QUIET_SECONDS,
 )
