@@ -125,7 +125,7 @@ def test_only_lower_priorities_are_evicted(
     evicted = {**victim, "status": {**victim["status"], "conditions": [EVICTED]}}
     evicted["metadata"] = {**victim["metadata"], "deletionTimestamp": "now"}
     change(history, evicted)
-    assert (broken(record), record.counts["pods evicted"]) == (expected, 1)
+    assert (broken(record), record.counts["pods evicted by us"]) == (expected, 1)
 
 
 def test_terminal_conditions_stay(history: History, record: RunRecord) -> None:

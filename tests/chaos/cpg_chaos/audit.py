@@ -17,7 +17,6 @@ IN_FLIGHT_SECONDS = 1.0
 server do not count."""
 FENCED = {"pods", "podgroups", "compositepodgroups", "workloads"}
 """Resources that only the replica with the lease may write."""
-COUNTED = {("bind", "pods"): "bound", ("delete", "pods"): "deleted"}
 EVENT_START = re.compile(r"(?=\{\"kind\":\"Event\")")
 
 
@@ -85,12 +84,14 @@ class LeaseCheck:
         """No replica holds a lease yet."""
         self._record = record
         self._holders: dict[str, tuple[str, float]] = {}
+        self.deleted_pods: dict[str, dict[str, float]] = {"scheduler": {}, "operator": {}}
+        """The times at which each of our programs has deleted pods, by name."""
 
     def check(self, writes: list[AuditedWrite]) -> None:
         """Check writes in their order."""
         for write in writes:
-            if (write.verb, write.resource) in COUNTED:
-                self._record.counts[f"pods {COUNTED[write.verb, write.resource]} by {write.part}s"] += 1
+            if (write.verb, write.resource) == ("delete", "pods"):
+                self.deleted_pods[write.part].setdefault(write.name, write.received)
             holder, since = self._holders.get(write.part, ("", 0.0))
             if write.is_lease:
                 if write.replica != holder:

@@ -41,16 +41,18 @@ class Faults:
             "kill etcd and API server": lambda: self._restart("apiserver", "etcd"),
             "kill every replica": self._kill_all,
         }
-        self._deck = self._shuffled()
+        self._deck, self._injected = self._shuffled(), 0
 
     async def inject(self, seconds: float) -> None:
-        """Inject faults for so long; return when all have ended."""
-        end = asyncio.get_running_loop().time() + seconds
+        """Inject faults for so long, and in the first call each kind at least once; return when all have ended."""
+        clock = asyncio.get_running_loop().time
+        end = clock() + seconds
         async with asyncio.TaskGroup() as tasks:
-            while (left := end - asyncio.get_running_loop().time()) > 0:
+            while clock() < end or self._injected < len(self.kinds | self.plane_kinds):
                 await self._at_once.acquire()
+                self._injected += 1
                 tasks.create_task(self._inject_one(next(self._deck)))
-                await asyncio.sleep(min(left, self._random.uniform(*SECONDS_BETWEEN_FAULTS)))
+                await asyncio.sleep(self._random.uniform(*SECONDS_BETWEEN_FAULTS))
 
     async def _inject_one(self, kind: str) -> None:
         try:

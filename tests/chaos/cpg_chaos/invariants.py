@@ -99,7 +99,11 @@ class Invariants:
     def _check_eviction(self, pod: Plain, message: str) -> None:
         """Check the priority of a pod that is being evicted, and note the unit that has to go with it."""
         name, preemptor = pod["metadata"]["name"], message.rpartition(" ")[2]
-        self._record.counts["pods evicted"] += 1
+        self._history.evicted.add(name)
+        if not message.startswith(f"{SCHEDULER_NAME}: "):  # kube-scheduler evicts it, perhaps at the same time as we do
+            self._record.counts["pods evicted by kube-scheduler"] += 1
+            return
+        self._record.counts["pods evicted by us"] += 1
         mine, theirs = pod["spec"].get("priority", 0), self._priorities.get(preemptor)
         if theirs is None or mine >= theirs:
             what = f"{name} of priority {mine} is evicted for one of priority {theirs}: {message}"
@@ -118,11 +122,10 @@ class Invariants:
 
 
 def eviction_message(pod: Plain) -> str:
-    """Return the message of the condition by which we evict a pod; empty if we do not."""
+    """Return the message of the condition by which a scheduler evicts a pod; empty if none does."""
     for one in pod["status"].get("conditions") or ():
         if (one["type"], one["status"], one.get("reason")) == (DISRUPTION_TARGET, "True", REASON_PREEMPTION):
-            message: str = one.get("message", "")
-            return message if message.startswith(f"{SCHEDULER_NAME}: ") else ""
+            return str(one.get("message", ""))
     return ""
 
 
