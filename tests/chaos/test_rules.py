@@ -63,11 +63,15 @@ def record() -> RunRecord:
 
 
 @pytest.fixture
-def history(record: RunRecord) -> History:
-    """Return a history with checks of its changes."""
-    found = History(Connection(Endpoint(server="http://127.0.0.1")))
-    Invariants(found, record, allocatable=ALLOCATABLE, labels=LABELS)
-    return found
+def history() -> History:
+    """Return a history without objects."""
+    return History(Connection(Endpoint(server="http://127.0.0.1")))
+
+
+@pytest.fixture(autouse=True)
+def invariants(history: History, record: RunRecord) -> Invariants:
+    """Return the checks of the history's changes."""
+    return Invariants(history, record, allocatable=ALLOCATABLE, labels=LABELS)
 
 
 def change(history: History, *pods: Plain) -> None:
@@ -89,13 +93,12 @@ def test_our_binds_must_fit(history: History, record: RunRecord) -> None:
     assert broken(record) == ["no node is over-committed by our binds"]
 
 
-def test_a_race_with_another_scheduler_is_counted(history: History, record: RunRecord) -> None:
+def test_a_race_with_another_scheduler_is_counted(history: History, invariants: Invariants, record: RunRecord) -> None:
     """Its bind counts against ours only after the watch must have shown it; faults do not count as time."""
     other = pod("other", "a", cpu="4", spec={"schedulerName": OTHERS})
     change(history, other, pod("early", "a"))
     assert (broken(record), record.counts["races lost by us"]) == ([], 1)
     record.faults.append(Fault("suspend", "scheduler-0", time.time() - 60, time.time() + 60))
-    invariants = history.listeners[PODS].__self__  # type: ignore[attr-defined]
     invariants._bound_at["uid-other"] -= 30
     change(history, pod("during", "a"))
     assert broken(record) == []

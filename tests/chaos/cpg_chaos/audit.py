@@ -84,14 +84,10 @@ class LeaseCheck:
         """No replica holds a lease yet."""
         self._record = record
         self._holders: dict[str, tuple[str, float]] = {}
-        self.deleted_pods: dict[str, dict[str, float]] = {"scheduler": {}, "operator": {}}
-        """The times at which each of our programs has deleted pods, by name."""
 
     def check(self, writes: list[AuditedWrite]) -> None:
         """Check writes in their order."""
         for write in writes:
-            if (write.verb, write.resource) == ("delete", "pods"):
-                self.deleted_pods[write.part].setdefault(write.name, write.received)
             holder, since = self._holders.get(write.part, ("", 0.0))
             if write.is_lease:
                 if write.replica != holder:

@@ -27,10 +27,6 @@ class History:
     connection: Connection
     listeners: Mapping[Resource, Listener] = field(default_factory=dict)
     objects: dict[Resource, dict[str, Plain]] = field(default_factory=lambda: {one: {} for one in FOLLOWED})
-    evicted: set[str] = field(default_factory=set)
-    """The names of pods that were deleted with a condition that names the preemptor."""
-    missed: set[str] = field(default_factory=set)
-    """The names of objects that have gone while there was no watch, so that their last change is not known."""
 
     async def follow(self) -> None:
         """Follow all resources, without end."""
@@ -68,7 +64,6 @@ class History:
     def _replace(self, resource: Resource, present: dict[str, Plain]) -> None:
         known = self.objects[resource]
         gone = {uid: (None, known[uid]) for uid in known.keys() - present.keys()}
-        self.missed |= {one["metadata"]["name"] for _, one in gone.values()}
         changed = {
             uid: (one, one)
             for uid, one in present.items()

@@ -99,7 +99,6 @@ class Invariants:
     def _check_eviction(self, pod: Plain, message: str) -> None:
         """Check the priority of a pod that is being evicted, and note the unit that has to go with it."""
         name, preemptor = pod["metadata"]["name"], message.rpartition(" ")[2]
-        self._history.evicted.add(name)
         if not message.startswith(f"{SCHEDULER_NAME}: "):  # kube-scheduler evicts it, perhaps at the same time as we do
             self._record.counts["pods evicted by kube-scheduler"] += 1
             return

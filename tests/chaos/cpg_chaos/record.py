@@ -1,5 +1,6 @@
 """What was done in a run, and what was found: faults, violations and counts."""
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -55,6 +56,7 @@ class RunRecord:
         when = time.time() if at is None else at
         if all((one.rule, one.what) != (rule, what) for one in self.violations):
             self.violations.append(Violation(when, rule, what, tuple(self._faults_around(when))))
+            sys.stderr.write(f"\nFAILED after {when - self.began:.0f} s: {rule}: {what}\n")
 
     def calm_seconds(self, begin: float, end: float, *targets: str) -> float:
         """Return for how long between two times there was no fault of the control plane or of these targets."""

@@ -14,7 +14,7 @@ from typing import Any
 from cpg_chaos.audit import AuditLog, LeaseCheck
 from cpg_chaos.faults import Faults
 from cpg_chaos.history import History
-from cpg_chaos.invariants import MAX_WATCH_SECONDS, Invariants
+from cpg_chaos.invariants import Invariants
 from cpg_chaos.record import RunRecord
 from cpg_chaos.settled import ClusterState, misplaced, problems
 from cpg_chaos.testbed import Testbed, topology
@@ -40,7 +40,6 @@ class ChaosRun:
         self.record = RunRecord()
         self.settled_after: list[float] = []
         self.waiting: list[int] = []
-        self._followed: list[tuple[float, float]] = []
         self._folder, self._seed, self._seconds = folder, seed, minutes * 60
         self._cluster = cluster
         self._testbed = Testbed(cluster, self.record, folder)
@@ -90,20 +89,15 @@ class ChaosRun:
             if has_restore:
                 restored_at = elapsed + ROUND_SECONDS
                 await self._restore(connection, history, users)
-            self._check_logs(audit, leases, history)
+            self._check_logs(audit, leases)
             for task in tasks:
                 if task.done():
                     task.result()
 
-    def _check_logs(self, audit: AuditLog, leases: LeaseCheck, history: History) -> None:
+    def _check_logs(self, audit: AuditLog, leases: LeaseCheck) -> None:
         """Check what the audit log and our own logs have since the last round."""
         leases.check(audit.read())
-        for pod, at in leases.deleted_pods["scheduler"].items():
-            was_followed = any(begin < at < end - MAX_WATCH_SECONDS for begin, end in self._followed)
-            if was_followed and pod not in history.evicted | history.missed:
-                self.record.violate("a condition of an evicted pod names the preemptor", pod, at)
         self._testbed.check_logs()
-        self.record.counts["pods released by operators"] = len(leases.deleted_pods["operator"])
         self.record.counts["writes in the audit log"] = audit.writes
 
     async def _save_midway(self, *, is_wanted: bool) -> None:
@@ -128,11 +122,10 @@ class ChaosRun:
         history.listeners = {}
         await history.load()
         invariants = Invariants(history, self.record, allocatable=self._allocatable, labels=self._labels)
-        task, began = asyncio.create_task(history.follow()), time.time()
+        task = asyncio.create_task(history.follow())
         try:
             yield invariants
         finally:
-            self._followed.append((began, time.time()))
             if task.done():
                 task.result()
             task.cancel()
