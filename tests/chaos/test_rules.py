@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from cpg_api.scheduling.names import POD_GROUP_LABEL, SCHEDULER_NAME
 from cpg_chaos.audit import AuditLog, LeaseCheck
 from cpg_chaos.history import History
 from cpg_chaos.invariants import Invariants
@@ -12,8 +14,6 @@ from cpg_chaos.programs import defects
 from cpg_chaos.record import Fault, RunRecord
 from cpg_chaos.settled import ClusterState, problems
 from cpg_chaos.users import RACK, rejected_pods
-
-from cpg_api.scheduling.names import POD_GROUP_LABEL, SCHEDULER_NAME
 from cpg_client.connection import Connection
 from cpg_client.endpoint import Endpoint
 from cpg_client.resources import CPG_POD_GROUPS, PODS
