@@ -10,13 +10,14 @@ from cpg_api.scheduling.names import POD_GROUP_LABEL, SCHEDULER_NAME
 from cpg_chaos.audit import AuditLog, LeaseCheck
 from cpg_chaos.history import History
 from cpg_chaos.invariants import Invariants
-from cpg_chaos.programs import defects
+from cpg_chaos.programs import check_end, defects
 from cpg_chaos.record import Fault, RunRecord
 from cpg_chaos.settled import ClusterState, problems
 from cpg_chaos.users import RACK, rejected_pods
 from cpg_client.connection import Connection
 from cpg_client.endpoint import Endpoint
 from cpg_client.resources import CPG_POD_GROUPS, PODS
+from cpg_lab.processes import Process
 
 Plain = dict[str, Any]
 ALLOCATABLE = {"a": 4000, "b": 4000}
@@ -199,6 +200,22 @@ def test_defects_in_logs_are_found(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text('{"event": "watch failed"}\n{"event": "attempt failed", "root": "x"}\n')
     assert list(defects(log, 0)) == ['{"event": "attempt failed", "root": "x"}']
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        ("cpg-scheduler: the lease could not be renewed for 2.6 s", []),
+        ("cpg-scheduler: the resource version of /api/v1/pods went back from 9 to 5", []),
+        ("Killed", ["processes end only when killed"]),
+    ],
+)
+def test_processes_end_for_a_reason(tmp_path: Path, record: RunRecord, output: str, expected: list[str]) -> None:
+    """A process that nothing has killed says why it ends."""
+    process = Process("scheduler-0", ["/bin/sh", "-c", f"echo '{output}'; exit 1"], log=tmp_path / "log")
+    assert process.wait(10)
+    check_end("scheduler-0", process, record)
+    assert broken(record) == expected
 
 
 def test_the_kubelet_rejects_the_latest_pod() -> None:

@@ -92,20 +92,22 @@ class Program:
                 self.process.kill()
         elif not self._ended:
             self._ended = time.monotonic()
-            self._check_end(self.process, record)
+            if self.is_stopped_by_us:
+                record.counts[f"{self.part}s killed or stopped"] += 1
+            else:
+                check_end(self.name, self.process, record)
         elif time.monotonic() > self._ended + SECONDS_UNTIL_RESTART:
             self.start(settings)
 
-    def _check_end(self, process: Process, record: RunRecord) -> None:
-        if self.is_stopped_by_us:
-            record.counts[f"{self.part}s killed or stopped"] += 1
+
+def check_end(name: str, process: Process, record: RunRecord) -> None:
+    """Count why a process has ended that no fault has killed, by the end of its log; report any other reason."""
+    end = process.tail(3)
+    for why, pattern in LEGITIMATE_ENDS.items():
+        if pattern.search(end):
+            record.counts[f"{name.partition('-')[0]}s ended: {why}"] += 1
             return
-        end = process.tail(3)
-        for why, pattern in LEGITIMATE_ENDS.items():
-            if pattern.search(end):
-                record.counts[f"{self.part}s ended: {why}"] += 1
-                return
-        record.violate("processes end only when killed", f"{self.name} ended with {process.exit_code}: {end}")
+    record.violate("processes end only when killed", f"{name} ended with {process.exit_code}: {end}")
 
 
 def defects(log: Path, offset: int) -> Iterator[str]:
