@@ -19,7 +19,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 .PHONY: help setup demo lab-up lab-down test quick lint unit scenario e2e workloads hooks images generate bench bench-peer crash
 .PHONY: simulate mutations fuzz hostile fuzz-workloads fuzz-simulate fuzz-devices fuzz-cel fuzz-claims soak
-.PHONY: release-cli lock clean
+.PHONY: chaos release-cli lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -132,6 +132,10 @@ fuzz-claims: $(READY) ## create and delete pods with claims while the scheduler 
 
 soak: $(READY) ## change a cluster at random for half an hour and measure the scheduler's memory (SOAK=120 for two minutes, API=native)
 	$(BIN)/python bench/soak.py --seconds $(or $(SOAK),1800) --api $(or $(API),crd)
+
+chaos: $(READY) ## kill, suspend and cut off every process of a real control plane under load for 20 minutes (MINUTES=1, SEED=1)
+	@$(BIN)/cpg-lab build
+	PYTHONPATH=tests/chaos:bench $(BIN)/python -m cpg_chaos --minutes $(or $(MINUTES),20) --seed $(or $(SEED),1)
 
 lock: $(READY) ## pin the newest versions of all dependencies with hashes (UPGRADE= keeps what is pinned, adds what is missing)
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \

@@ -42,6 +42,7 @@ class QueueEntry:
         "attempts",
         "bind_failures",
         "is_costly",
+        "is_unreported",
         "not_before",
         "peers",
         "queue_key",
@@ -68,6 +69,8 @@ class QueueEntry:
         """When it may be attempted again, by what its last attempt has cost."""
         self.is_costly = False
         """Whether its last attempt was costly and in vain."""
+        self.is_unreported = False
+        """Whether the failure of its class is still to be reported to it."""
         self.requeued_by = ""
         """The event that has requeued it; empty for a fresh unit."""
 

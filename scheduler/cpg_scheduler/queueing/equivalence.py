@@ -79,11 +79,11 @@ class EquivalenceClass:
         self.unreported.pop(unit, None)
 
     def pop_first(self) -> QueueKey | None:
-        """Remove and return the first of the waiting units."""
+        """Remove and return the first of the waiting units; whether it has been reported is left to the caller."""
         while self.heap:
             queue_key = heapq.heappop(self.heap)
             if self.waiting.get(queue_key.unit) == queue_key:
-                self.remove(queue_key.unit)
+                del self.waiting[queue_key.unit]
                 return queue_key
         return None
 

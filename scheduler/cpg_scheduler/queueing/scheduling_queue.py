@@ -203,9 +203,8 @@ class SchedulingQueue:
         unit = self._units.get(key)
         if unit is None or peers is None or peers.state == REPRESENTED:
             return False
+        unit.is_unreported = True
         self._wait_in(unit, peers)
-        peers.unreported[key] = None
-        self._unreported[peers.signature] = peers
         if peers.state == BACKOFF:
             self._represent(peers, HINT)
         return True
@@ -221,6 +220,7 @@ class SchedulingQueue:
             peers = self._classes[signature] = EquivalenceClass(signature)
         self._active.note_failure(unit)
         unit.attempts += 1
+        unit.is_unreported = False
         self._wait_in(unit, peers)
         has_grown, unit.size = size > unit.size and not unit.requeued_by, size
         peers.set_times(failure, self._backoff, size=size, has_grown=has_grown, now=now)
@@ -253,7 +253,7 @@ class SchedulingQueue:
         if unit.requeued_by == TIMEOUT and unit.peers is not None:
             self.missed_hints += not unit.peers.failure.is_unproven
         self._leave_class(unit)
-        unit.state = BINDING
+        unit.state, unit.is_unreported = BINDING, False
 
     def finish_binding(self, key: UnitKey) -> None:
         """Remove a unit when its binds have worked, unless it has been activated again."""
@@ -331,6 +331,9 @@ class SchedulingQueue:
         if unit.state != ACTIVE:
             unit.state = UNSCHEDULABLE
             peers.add(unit.queue_key)
+            if unit.is_unreported:
+                peers.unreported[unit.queue_key.unit] = None
+                self._unreported[peers.signature] = peers
 
     def _leave_class(self, unit: QueueEntry) -> None:
         """Remove a unit from its class; where it was the representative, the next one is."""
@@ -353,7 +356,8 @@ class SchedulingQueue:
         peers.representative = first.unit if first is not None else None
         if first is not None:
             unit = self._units[first.unit]
-            unit.requeued_by = event
+            unit.requeued_by, unit.is_unreported = event, first.unit in peers.unreported
+            peers.unreported.pop(first.unit, None)
             self._on_enter(ACTIVE, event, first.unit)
             self._active.push(unit)
 

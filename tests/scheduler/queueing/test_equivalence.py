@@ -93,6 +93,15 @@ def test_each_unit_is_reported_once_for_each_cause(peers: "QueueFixture") -> Non
     assert peers.queue.next_unreported() is None
 
 
+def test_a_unit_that_is_not_attempted_after_all_is_reported(peers: "QueueFixture") -> None:
+    """The first unit of its class has taken the room before the turn of the next one."""
+    peers.move_all(9.0)
+    peers.place("a", 9.0)
+    assert peers.queue.pop(9.0, lambda *_: False) is None
+    found = [peers.queue.next_unreported() for _ in range(3)]
+    assert {one[0] for one in found if one} == {peers.unit("b"), peers.unit("c")}
+
+
 def test_a_bind_that_fails_is_not_held_against_the_class(peers: "QueueFixture") -> None:
     """The next unit is attempted, and the failed one backs off alone."""
     peers.move_all(9.0)
