@@ -16,7 +16,6 @@ from cpg_simulation.nights.plan import (
     ServerFault,
 )
 
-PROCESSES = ("scheduler-0", "scheduler-1", "operator-0", "operator-1")
 REQUESTS = ("binds", "evictions", "nominations", "status", "leases", "reads", "watches", "writes", "any")
 TRIGGERS = ("binds", "binds", "evictions", "evictions", "nominations", "status", "leases")
 DELAYS = (0.0, 0.0, 0.0005, 0.001, 0.003, 0.02, 0.3, 2.0)
@@ -49,8 +48,11 @@ COMBINATIONS: tuple[tuple[Step, ...], ...] = (
 """Faults that hit the leader together, as one cause often has several effects."""
 
 
-def faults(random: Random, nodes: tuple[NodePlan, ...], moments: tuple[float, ...]) -> Iterator[Fault]:
+def faults(
+    random: Random, nodes: tuple[NodePlan, ...], moments: tuple[float, ...], operators: int
+) -> Iterator[Fault]:
     """Yield the faults of a night; ``moments`` are those at which users act."""
+    processes = ("scheduler-0", "scheduler-1", *(f"operator-{number}" for number in range(operators)))
     for _ in range(random.choice((0, 1, 1, 2, 2, 3, 4, 6))):
         at = random.uniform(0.5, max(moments) + 5)
         if random.random() < 0.7:
@@ -59,7 +61,8 @@ def faults(random: Random, nodes: tuple[NodePlan, ...], moments: tuple[float, ..
         if random.random() < 0.35:
             yield from _combination(random, at, nodes, trigger or random.choice(TRIGGERS))
         else:
-            yield _single(random, at, nodes, trigger, delay)
+            process = random.choice((LEADER, LEADER, LEADER, LEADER, *processes))
+            yield _single(random, at, nodes, trigger, delay, process)
 
 
 def _combination(random: Random, at: float, nodes: tuple[NodePlan, ...], trigger: str) -> Iterator[Fault]:
@@ -77,7 +80,9 @@ def _combination(random: Random, at: float, nodes: tuple[NodePlan, ...], trigger
         )
 
 
-def _single(random: Random, at: float, nodes: tuple[NodePlan, ...], trigger: str, delay: float) -> Fault:
+def _single(
+    random: Random, at: float, nodes: tuple[NodePlan, ...], trigger: str, delay: float, process: str
+) -> Fault:
     family = random.random()
     kinds, requests = next(kinds for share, kinds in _FAMILIES if family < share)
     kind: FaultKind = random.choice(kinds)
@@ -85,7 +90,7 @@ def _single(random: Random, at: float, nodes: tuple[NodePlan, ...], trigger: str
         kind=kind,
         at=at,
         seconds=random.choice((0.5, 2.0, 5.0, 10.0, 20.0, 30.0)),
-        target=_target(random, kind, nodes, random.choice((LEADER, LEADER, LEADER, *PROCESSES))),
+        target=_target(random, kind, nodes, process),
         requests=random.choice(requests),
         share=random.choice((0.1, 0.5, 1.0, 1.0)),
         amount=_amount(random, kind),
