@@ -48,9 +48,7 @@ COMBINATIONS: tuple[tuple[Step, ...], ...] = (
 """Faults that hit the leader together, as one cause often has several effects."""
 
 
-def faults(
-    random: Random, nodes: tuple[NodePlan, ...], moments: tuple[float, ...], operators: int
-) -> Iterator[Fault]:
+def faults(random: Random, nodes: tuple[NodePlan, ...], moments: tuple[float, ...], operators: int) -> Iterator[Fault]:
     """Yield the faults of a night; ``moments`` are those at which users act."""
     processes = ("scheduler-0", "scheduler-1", *(f"operator-{number}" for number in range(operators)))
     for _ in range(random.choice((0, 1, 1, 2, 2, 3, 4, 6))):
@@ -80,9 +78,7 @@ def _combination(random: Random, at: float, nodes: tuple[NodePlan, ...], trigger
         )
 
 
-def _single(
-    random: Random, at: float, nodes: tuple[NodePlan, ...], trigger: str, delay: float, process: str
-) -> Fault:
+def _single(random: Random, at: float, nodes: tuple[NodePlan, ...], trigger: str, delay: float, process: str) -> Fault:
     family = random.random()
     kinds, requests = next(kinds for share, kinds in _FAMILIES if family < share)
     kind: FaultKind = random.choice(kinds)
