@@ -44,6 +44,7 @@ COMBINATIONS: tuple[tuple[Step, ...], ...] = (
     (("reset", "", 0.5, 0.0), ("throttle", "writes", 5.0, 0.0)),
     (("shrink", "", 10.0, 0.0), ("cut-answer", "any", 3.0, 0.0)),
     (("relabel", "", 10.0, 0.0), ("lose-request", "binds", 3.0, 0.0)),
+    (("taint", "", 10.0, 0.0), ("delay", "binds", 5.0, 3.0)),
 )
 """Faults that hit the leader together, as one cause often has several effects."""
 
@@ -96,10 +97,10 @@ def _single(random: Random, at: float, nodes: tuple[NodePlan, ...], trigger: str
 
 
 _FAMILIES = (
-    (0.35, (get_args(RequestFault), REQUESTS)),
-    (0.65, (("kill", "kill", "stop", *get_args(ProcessFault)), ("",))),
-    (0.77, (get_args(NetworkFault), ("",))),
-    (0.88, (get_args(ServerFault), REQUESTS[:4])),
+    (0.32, (get_args(RequestFault), REQUESTS)),
+    (0.58, (("kill", "kill", "stop", *get_args(ProcessFault)), ("",))),
+    (0.71, (get_args(NetworkFault), ("",))),
+    (0.82, (get_args(ServerFault), REQUESTS[:4])),
     (1.00, (get_args(NodeFault), ("",))),
 )
 """The kinds of faults and the requests that they hit, each up to a share."""
