@@ -10,6 +10,7 @@ from cpg_simulation.apiserver.server import ApiServer
 from cpg_simulation.apiserver.values import Request
 from cpg_simulation.faults.night_faults import NightFaults
 from cpg_simulation.network import Network
+from cpg_simulation.nights.manifests import NAMESPACE
 from cpg_simulation.nights.plan import (
     Action,
     DeletePods,
@@ -97,7 +98,7 @@ class Stage:
 
 def bind(name: str) -> Request:
     """Return the request that binds a pod."""
-    path = f"/api/v1/namespaces/work/pods/{name}/binding"
+    path = f"{PODS.path(NAMESPACE)}/{name}/binding"
     return Request(method="POST", path=path, query={}, body=b'{"target": {"name": "node-0"}}', user="scheduler-0")
 
 
