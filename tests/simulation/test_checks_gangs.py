@@ -71,6 +71,19 @@ def test_a_tree_that_loses_pods_may_be_below_its_minimum(lost: str) -> None:
     assert history.broken() == []
 
 
+@pytest.mark.parametrize(("sent", "broken"), [(0.5, []), (1.5, [ALL_OR_NOTHING])])
+def test_pods_may_leave_while_a_bind_is_under_way(sent: float, broken: list[str]) -> None:
+    """A bind that was sent before another pod of the tree left is excused, and one that was sent later is not."""
+    history = gang(3)
+    history.bind("y", "a1")
+    history.now = 1.0
+    history.evict("y", "user")
+    history.now = 2.0
+    history.bind("z", "a2", sent=sent)
+    pass_time(history)
+    assert history.broken() == broken
+
+
 def test_a_fault_meanwhile_ends_the_expectation() -> None:
     """After a fault there may be no room for the rest: the end of the night says whether there is."""
     history = gang()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cpg_api.scheduling.names import FINALIZER, GROUP, INSTANTIATE
+from cpg_api.scheduling.names import FINALIZER, GROUP, INSTANTIATE, INSTANTIATED
 from cpg_simulation.checks.history import COMPOSITES, POD_GROUPS, History
 
 COUNTS, HEALTH, FINALIZERS = "Counts and domains are right", "Health is right", "Finalizers are there and end"
@@ -189,12 +189,14 @@ def test_groups_have_a_finalizer_until_they_end() -> None:
 @pytest.mark.parametrize(("groups", "broken"), [(3, False), (2, True), (4, True)])
 def test_workloads_have_their_groups(groups: int, broken: bool) -> None:  # noqa: FBT001 - a parameter
     """A template with three replicas makes three groups; a Workload that says what is in the way may have others."""
-    for says in (None, "Conflict"):
+    for says in (None, "Conflict", INSTANTIATED):
         history = History()
         spec = {"podGroupTemplates": [{"name": "t", "replicas": 3, "schedulingPolicy": {"basic": {}}}]}
-        meta = {"namespace": "team", "name": "w", "annotations": {INSTANTIATE: "true"}}
-        status = {"conditions": [{"type": "Instantiated", "status": "False", "reason": says}]} if says else {}
-        history.put(f"workloads.{GROUP}", {"metadata": meta, "spec": spec, "status": status})
+        meta: dict[str, Any] = {"namespace": "team", "name": "w", "annotations": {INSTANTIATE: "true"}}
+        if says == INSTANTIATED:  # the built-in API has no status
+            meta["annotations"] |= {INSTANTIATED: "False: Conflict: in the way"}
+        said = [{"type": "Instantiated", "status": "False", "reason": says}] if says == "Conflict" else []
+        history.put(f"workloads.{GROUP}", {"metadata": meta, "spec": spec, "status": {"conditions": said}})
         owner = {"kind": "Workload", "uid": history.get(f"workloads.{GROUP}", "w")["metadata"]["uid"]}
         for number in range(groups):
             history.group(f"w-t-{number}", workloadRef={"workloadName": "w", "templateName": "t"})

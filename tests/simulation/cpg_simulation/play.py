@@ -32,7 +32,7 @@ def play(night: Night, *, is_told: bool = False) -> Outcome:
     gc.disable()  # what is freed when must not depend on when the collector runs
     began = time.process_time()
     judge = Judge(Simulation(night), is_told=is_told)
-    judge.simulation.play()
+    judge.simulation.play(judge.is_settled)
     simulation = judge.simulation
     return Outcome(
         seed=night.seed,
@@ -76,6 +76,10 @@ class Judge:
         self.ledgers.install()
         self._wrong_ledgers: list[Broken] = []
         simulation.coordinator.after(SECONDS_BETWEEN_LEDGERS, self._compare_ledgers)
+
+    def is_settled(self) -> bool:
+        """Return whether everything that has to hold at the end holds now, and nothing else is awaited."""
+        return self.checks.is_settled(self.simulation.living, self._clock())
 
     def broken(self) -> list[Broken]:
         """Return what was broken, the first one first."""

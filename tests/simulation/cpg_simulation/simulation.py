@@ -23,6 +23,9 @@ from cpg_simulation.world.world import World
 RESTART_SECONDS = (0.5, 1.0, 2.0, 5.0)
 """The seconds until an ended process starts again, by how often it has ended."""
 
+LOOKS = (35.0, 60.0)
+"""The seconds of the calm after which a night may end, if everything is in order already."""
+
 
 @dataclass
 class LogEntry:
@@ -76,12 +79,10 @@ class Simulation:
             native=night.flavour == "native",
             custom=night.flavour == "crd",
         )
-        self._programs = {
-            "scheduler-0": _Program(programs.scheduler_main(_scheduler_settings(night)), Machine(self.coordinator)),
-            "scheduler-1": _Program(programs.scheduler_main(_scheduler_settings(night)), Machine(self.coordinator)),
-            "operator-0": _Program(programs.operator_main(_operator_settings(night)), Machine(self.coordinator)),
-            "operator-1": _Program(programs.operator_main(_operator_settings(night)), Machine(self.coordinator)),
-        }
+        mains = {f"scheduler-{number}": programs.scheduler_main(_scheduler_settings(night)) for number in range(2)}
+        for number in range(night.operators):
+            mains[f"operator-{number}"] = programs.operator_main(_operator_settings(night))
+        self._programs = {name: _Program(main, Machine(self.coordinator)) for name, main in mains.items()}
         self.on_end: Callable[[str], None] = lambda _: None
         """Called when a process has ended, for whatever reason."""
         self.faults = NightFaults(night)
@@ -97,13 +98,16 @@ class Simulation:
         self._digest = hashlib.blake2b(digest_size=8)
         self.server.on_write.append(self._digest_write)
 
-    def play(self) -> None:
-        """Play the night to its end."""
+    def play(self, is_settled: Callable[[], bool]) -> None:
+        """Play the night until everything is in order during the calm, at most to its end."""
         install.replace_sockets(self.network.dial)
         programs.install(self._take_log)
         for name in self._programs:
             self.coordinator.after(self.random.random(), self._start, name)
-        self.coordinator.run(self.night.seconds + self.night.calm)
+        for seconds in (*(first for first in LOOKS if first < self.night.calm), self.night.calm):
+            self.coordinator.run(self.night.seconds + seconds)
+            if is_settled():
+                return
 
     @property
     def digest(self) -> str:

@@ -115,14 +115,25 @@ class Checks:
             elif not expected.is_dropped_by_faults:
                 self._await(rule, expected, number)
 
+    def is_settled(self, living: Collection[str], now: float) -> bool:
+        """Return whether what has to hold at the end of a night holds now, and nothing is expected any more."""
+        self.advance(now)
+        if self._due or now < self._refused_until:
+            return False
+        night_end = self._night_end(living, now)
+        return not any(True for rule in SETTLED_RULES for _ in rule.check(night_end))
+
     def settle(self, living: Collection[str], now: float) -> list[Violation]:
         """Check what has to hold at the end of a night; ``living`` are the users of the processes that run."""
         self.advance(now)
-        processes = frozenset(map(self.knowledge.process, living))
-        night_end = NightEnd(self.cluster, self.leases, processes, now, self._refused_until)
+        night_end = self._night_end(living, now)
         for rule in SETTLED_RULES:
             self._take(rule, rule.check(night_end), now)
         return self.violations
+
+    def _night_end(self, living: Collection[str], now: float) -> NightEnd:
+        processes = frozenset(map(self.knowledge.process, living))
+        return NightEnd(self.cluster, self.leases, processes, now, self._refused_until)
 
     def _take(self, rule: Rule, findings: Iterable[Finding | Expectation], now: float) -> None:
         for found in findings:

@@ -136,6 +136,9 @@ class ObservedCluster:
         """The nominations that others have written, by pod and node: those are theirs to take back."""
         self.losses: Counter[str] = Counter()
         """How often a tree has lost a pod, or was changed in its groups, by its name."""
+        self.lost_at: dict[str, float] = {}
+        """When a tree last lost a pod, by its name."""
+        self._now = 0.0
         self._members: defaultdict[GroupKey, dict[str, TrackedPod]] = defaultdict(dict)
         self._integrations = Integrations([scheduler_name], DEFAULT_INTEGRATIONS)
 
@@ -143,6 +146,7 @@ class ObservedCluster:
 
     def apply(self, write: RecordedWrite, process: str) -> TrackedPod | None:
         """Take a write; return the pod that it is about, if it is about one. ``process`` is that of ours that wrote."""
+        self._now = write.time
         plural, _, group = write.resource.partition(".")
         name = f"{write.namespace}/{write.name}" if write.namespace else write.name
         if write.new is None:
@@ -216,7 +220,9 @@ class ObservedCluster:
             self._members[pod.group].pop(pod.name, None)
 
     def _note_loss(self, pod: TrackedPod) -> None:
-        self.losses[self.tree_name(pod)] += 1
+        tree = self.tree_name(pod)
+        self.losses[tree] += 1
+        self.lost_at[tree] = self._now
 
     def _put_group(self, write: RecordedWrite, api_group: str, kind: type[Group]) -> None:
         store, key = self.stores[api_group], GroupKey(kind.kind, write.namespace, write.name)

@@ -1,5 +1,6 @@
 """All or nothing, and in one domain: what has to hold of the groups above a pod that is bound."""
 
+import math
 from collections.abc import Iterator
 
 from cpg_api.scheduling.forest import Tree
@@ -32,11 +33,13 @@ def has_minimum(cluster: ObservedCluster, tree: Tree, place: int) -> bool:
 
 
 def _all_or_nothing(change: Change) -> Iterator[Finding | Expectation]:
-    """Expect that all groups above a pod that is bound have their minimum soon."""
+    """Expect that all groups above a pod that is bound have their minimum soon, unless others go meanwhile."""
     pod, cluster = change.bound, change.cluster
     if pod is None or pod.group is None:
         return
     tree = cluster.tree_name(pod)
+    if cluster.lost_at.get(tree, -math.inf) >= change.sent:
+        return
     losses = cluster.losses[tree]
 
     def broken() -> Finding | None:

@@ -11,9 +11,9 @@ from cpg_simulation.checks.settled_groups import (
     DISRUPTED,
     FINALIZERS,
     HEALTH,
-    INSTANTIATED,
     LEASES_HELD,
     PLACED,
+    WORKLOADS_INSTANTIATED,
 )
 from cpg_simulation.checks.settled_pods import (
     NO_STALE_NOMINATION,
@@ -58,7 +58,7 @@ SETTLED_RULES: Sequence[Rule] = (
     PLACED,
     DISRUPTED,
     FINALIZERS,
-    INSTANTIATED,
+    WORKLOADS_INSTANTIATED,
     LEASES_HELD,
 )
 """What has to hold at the end of a night."""

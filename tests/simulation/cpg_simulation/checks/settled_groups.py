@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from cpg_api.conditions import FINAL_ONCE_TRUE
 from cpg_api.scheduling.forest import GroupKey, key_of
 from cpg_api.scheduling.health import HEALTHY, HealthReason
-from cpg_api.scheduling.names import DISRUPTION_TARGET, FINALIZER, GROUP, INSTANTIATE
+from cpg_api.scheduling.names import DISRUPTION_TARGET, FINALIZER, GROUP, INSTANTIATE, INSTANTIATED
 from cpg_api.scheduling.partial_release import PARTIAL
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.protection import names_group
@@ -119,6 +119,8 @@ def _made(cluster: ObservedCluster, api_group: str, workload: Workload) -> Count
 
 def _says_complete(workload: Workload) -> bool:
     """Return whether a Workload says that it has its groups, or says nothing; otherwise it says what is in the way."""
+    if workload.metadata.annotations.get(INSTANTIATED, "True").partition(":")[0] != "True":
+        return False
     conditions = workload.status.conditions or ()
     return all(one.status == "True" for one in conditions if one.type == "Instantiated")
 
@@ -167,7 +169,7 @@ DISRUPTED = _settled(
 FINALIZERS = _settled(
     "Finalizers are there and end", "each group has our finalizer, and no deleted one that nothing needs.", _finalizers
 )
-INSTANTIATED = _settled(
+WORKLOADS_INSTANTIATED = _settled(
     "Workloads have their groups",
     "a Workload that asks for its groups has them, or says what is in the way.",
     _instantiated,

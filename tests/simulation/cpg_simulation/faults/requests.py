@@ -12,20 +12,22 @@ KINDS = ("lose-request", "lose-answer", "cut-answer", "refuse", "throttle", "fai
 FAILURES = {500: "InternalError", 503: "ServiceUnavailable", 504: "Timeout"}
 
 
+SORTS: dict[str, Callable[[Request], bool]] = {
+    "binds": lambda request: request.path.endswith("/binding"),
+    "evictions": lambda request: request.method == "DELETE" and "/pods/" in request.path,
+    "leases": lambda request: "/leases" in request.path,
+    "status": lambda request: request.method != "GET" and request.path.endswith("/status"),
+    "nominations": lambda request: b'"nominatedNodeName"' in request.body,
+    "watches": lambda request: request.query.get("watch") == "true",
+    "reads": lambda request: request.method == "GET" and request.query.get("watch") != "true",
+    "writes": lambda request: request.method != "GET",
+    "any": lambda _: True,
+}
+
+
 def is_hit(request: Request, requests: str) -> bool:
     """Return whether a request is of a sort."""
-    is_write, path = request.method != "GET", request.path
-    return {
-        "binds": path.endswith("/binding"),
-        "evictions": "/pods/" in path and request.method == "DELETE",
-        "leases": "/leases" in path,
-        "status": is_write and path.endswith("/status"),
-        "nominations": b'"nominatedNodeName"' in request.body,
-        "watches": request.query.get("watch") == "true",
-        "reads": not is_write and request.query.get("watch") != "true",
-        "writes": is_write,
-        "any": True,
-    }[requests]
+    return SORTS[requests](request)
 
 
 def refusal(status: int, reason: str, message: str) -> Answer:

@@ -16,7 +16,6 @@ from cpg_simulation.nights.plan import (
     ServerFault,
 )
 
-PROCESSES = ("scheduler-0", "scheduler-1", "operator-0", "operator-1")
 REQUESTS = ("binds", "evictions", "nominations", "status", "leases", "reads", "watches", "writes", "any")
 TRIGGERS = ("binds", "binds", "evictions", "evictions", "nominations", "status", "leases")
 DELAYS = (0.0, 0.0, 0.0005, 0.001, 0.003, 0.02, 0.3, 2.0)
@@ -45,12 +44,14 @@ COMBINATIONS: tuple[tuple[Step, ...], ...] = (
     (("reset", "", 0.5, 0.0), ("throttle", "writes", 5.0, 0.0)),
     (("shrink", "", 10.0, 0.0), ("cut-answer", "any", 3.0, 0.0)),
     (("relabel", "", 10.0, 0.0), ("lose-request", "binds", 3.0, 0.0)),
+    (("taint", "", 10.0, 0.0), ("delay", "binds", 5.0, 3.0)),
 )
 """Faults that hit the leader together, as one cause often has several effects."""
 
 
-def faults(random: Random, nodes: tuple[NodePlan, ...], moments: tuple[float, ...]) -> Iterator[Fault]:
+def faults(random: Random, nodes: tuple[NodePlan, ...], moments: tuple[float, ...], operators: int) -> Iterator[Fault]:
     """Yield the faults of a night; ``moments`` are those at which users act."""
+    processes = ("scheduler-0", "scheduler-1", *(f"operator-{number}" for number in range(operators)))
     for _ in range(random.choice((0, 1, 1, 2, 2, 3, 4, 6))):
         at = random.uniform(0.5, max(moments) + 5)
         if random.random() < 0.7:
@@ -59,7 +60,8 @@ def faults(random: Random, nodes: tuple[NodePlan, ...], moments: tuple[float, ..
         if random.random() < 0.35:
             yield from _combination(random, at, nodes, trigger or random.choice(TRIGGERS))
         else:
-            yield _single(random, at, nodes, trigger, delay)
+            process = random.choice((LEADER, LEADER, LEADER, LEADER, *processes))
+            yield _single(random, at, nodes, trigger, delay, process)
 
 
 def _combination(random: Random, at: float, nodes: tuple[NodePlan, ...], trigger: str) -> Iterator[Fault]:
@@ -77,7 +79,7 @@ def _combination(random: Random, at: float, nodes: tuple[NodePlan, ...], trigger
         )
 
 
-def _single(random: Random, at: float, nodes: tuple[NodePlan, ...], trigger: str, delay: float) -> Fault:
+def _single(random: Random, at: float, nodes: tuple[NodePlan, ...], trigger: str, delay: float, process: str) -> Fault:
     family = random.random()
     kinds, requests = next(kinds for share, kinds in _FAMILIES if family < share)
     kind: FaultKind = random.choice(kinds)
@@ -85,7 +87,7 @@ def _single(random: Random, at: float, nodes: tuple[NodePlan, ...], trigger: str
         kind=kind,
         at=at,
         seconds=random.choice((0.5, 2.0, 5.0, 10.0, 20.0, 30.0)),
-        target=_target(random, kind, nodes, random.choice((LEADER, LEADER, LEADER, *PROCESSES))),
+        target=_target(random, kind, nodes, process),
         requests=random.choice(requests),
         share=random.choice((0.1, 0.5, 1.0, 1.0)),
         amount=_amount(random, kind),
@@ -95,10 +97,10 @@ def _single(random: Random, at: float, nodes: tuple[NodePlan, ...], trigger: str
 
 
 _FAMILIES = (
-    (0.35, (get_args(RequestFault), REQUESTS)),
-    (0.65, (("kill", "kill", "stop", *get_args(ProcessFault)), ("",))),
-    (0.77, (get_args(NetworkFault), ("",))),
-    (0.88, (get_args(ServerFault), REQUESTS[:4])),
+    (0.32, (get_args(RequestFault), REQUESTS)),
+    (0.58, (("kill", "kill", "stop", *get_args(ProcessFault)), ("",))),
+    (0.71, (get_args(NetworkFault), ("",))),
+    (0.82, (get_args(ServerFault), REQUESTS[:4])),
     (1.00, (get_args(NodeFault), ("",))),
 )
 """The kinds of faults and the requests that they hit, each up to a share."""

@@ -40,7 +40,8 @@ def generate(seed: int) -> Night:
         actions += _foreign(random, [action.at for action in actions])
         actions.sort(key=lambda action: action.at)
     moments = tuple(action.at for action in actions)
-    planned = sorted(faults(random, nodes, moments), key=lambda fault: fault.at)
+    operators = random.choice((1, 1, 2))
+    planned = sorted(faults(random, nodes, moments, operators), key=lambda fault: fault.at)
     return Night(
         seed=seed,
         flavour=random.choice(("crd", "crd", "native")),
@@ -49,6 +50,7 @@ def generate(seed: int) -> Night:
         faults=tuple(planned),
         seconds=max([*moments, *(fault.end for fault in planned)]),
         calm=CALM_SECONDS,
+        operators=operators,
         competitor=competitor,
     )
 

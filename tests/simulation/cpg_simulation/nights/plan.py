@@ -192,5 +192,7 @@ class Night(Struct, frozen=True, kw_only=True):
     """Seconds without faults at the end, after which everything has to be in order."""
     number: int = 0
     """Its place among nights of one seed."""
+    operators: int = 1
+    """Replicas of the operator."""
     competitor: bool = False
     """Whether a kube-scheduler places pods of its own on the same nodes."""

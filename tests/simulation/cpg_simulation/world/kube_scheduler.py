@@ -27,10 +27,11 @@ class KubeScheduler:
 
     def sync(self) -> None:
         """Bind what fits."""
-        room = {name_of(node): self._room(node) for node in self._client.objects(NODES) if _is_usable(node)}
-        for pod in self._client.pods():
-            if not _is_waiting(pod):
-                continue
+        pods = list(self._client.pods())
+        waiting = [pod for pod in pods if _is_waiting(pod)]
+        nodes = self._client.objects(NODES) if waiting else ()
+        room = {name_of(node): _room(node, pods) for node in nodes if _is_usable(node)}
+        for pod in waiting:
             cpu = _cpu(pod)
             fitting = [name for name, (free, slots) in room.items() if free >= cpu and slots]
             if fitting:
@@ -39,10 +40,12 @@ class KubeScheduler:
                 free, slots = room[name]
                 room[name] = free - cpu, slots - 1
 
-    def _room(self, node: Manifest) -> tuple[int, int]:
-        amounts = node["status"]["allocatable"]
-        there = [pod for pod in self._client.pods() if pod["spec"].get("nodeName") == name_of(node) and _runs(pod)]
-        return int(amounts["cpu"].removesuffix("m")) - sum(map(_cpu, there)), int(amounts["pods"]) - len(there)
+
+def _room(node: Manifest, pods: list[Manifest]) -> tuple[int, int]:
+    """Return how much CPU and how many pods a node has room for."""
+    amounts = node["status"]["allocatable"]
+    there = [pod for pod in pods if pod["spec"].get("nodeName") == name_of(node) and _runs(pod)]
+    return int(amounts["cpu"].removesuffix("m")) - sum(map(_cpu, there)), int(amounts["pods"]) - len(there)
 
 
 def _is_waiting(pod: Manifest) -> bool:

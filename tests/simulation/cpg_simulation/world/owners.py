@@ -1,12 +1,13 @@
 """The controllers that own the pods of trees: each keeps the number of pods of each leaf."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from cpg_api.scheduling.names import POD_GROUP_LABEL
 from cpg_client.resources import PODS
 from cpg_simulation.nights import manifests
-from cpg_simulation.nights.manifests import Manifest
+from cpg_simulation.nights.manifests import TREE_LABEL, Manifest
 from cpg_simulation.nights.plan import Flavour, TreePlan
 from cpg_simulation.world.cluster_client import ClusterClient, name_of
 
@@ -40,14 +41,20 @@ class Owners:
 
     def sync(self) -> None:
         """Have as many pods as each leaf of each tree should have."""
+        pods: defaultdict[str, list[Manifest]] = defaultdict(list)
+        for pod in self._client.pods():
+            pods[pod["metadata"]["labels"][TREE_LABEL]].append(pod)
         for tree in list(self.trees.values()):
-            self.keep_pods(tree)
+            self._keep_pods(tree, pods[tree.plan.name])
 
     def keep_pods(self, tree: OwnedTree) -> None:
         """Have as many pods as each leaf should have."""
+        self._keep_pods(tree, list(self._client.pods(tree.plan.name)))
+
+    def _keep_pods(self, tree: OwnedTree, pods: list[Manifest]) -> None:
         if not self.owns(tree) or tree.is_ended:
             return
-        living = self._living(tree)
+        living = self._living(pods)
         for leaf, wanted in tree.pods.items():
             found = living.get(leaf, [])
             for manifest in self._new_pods(tree, leaf, wanted - len(found)):
@@ -55,10 +62,10 @@ class Owners:
             for pod in found[wanted:]:
                 self._client.delete(PODS, name_of(pod), "controller")
 
-    def _living(self, tree: OwnedTree) -> dict[str, list[Manifest]]:
+    def _living(self, pods: list[Manifest]) -> dict[str, list[Manifest]]:
         """Return the pods that count by their leaf; delete those that have failed."""
         living: dict[str, list[Manifest]] = {}
-        for pod in self._client.pods(tree.plan.name):
+        for pod in pods:
             phase = pod["status"].get("phase")
             if phase == "Failed":
                 self._client.delete(PODS, name_of(pod), "controller")
