@@ -1,11 +1,11 @@
 """The gate for urgent writes: conditions and events wait while binds and evictions are in flight.
 
-A bind waits for the one status write of its pod that may be in flight already. On another connection that write could
-arrive after the bind, and a pod that runs would say that it cannot be scheduled.
+A batch of binds waits for the status writes of its pods that may be in flight already. On another connection such a
+write could arrive after the bind, and a pod that runs would say that it cannot be scheduled.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 
@@ -60,7 +60,11 @@ class WriteGate:
             del self._in_flight[key]
             ended.set()
 
-    async def wait_written(self, key: str) -> None:
-        """Wait until the status of an object is not being written."""
-        if (ended := self._in_flight.get(key)) is not None:
-            await ended.wait()
+    def is_writing(self, keys: Collection[str]) -> bool:
+        """Return whether the status of one of these objects is being written."""
+        return not self._in_flight.keys().isdisjoint(keys)
+
+    async def wait_written(self, keys: Collection[str]) -> None:
+        """Wait until the status of none of these objects is being written."""
+        while writing := self._in_flight.keys() & keys:
+            await self._in_flight[min(writing)].wait()

@@ -26,9 +26,10 @@ async def test_the_writes_of_one_object_are_waited_for() -> None:
     """Whether or not they succeed; those of other objects are not."""
     gate = WriteGate()
     with contextlib.suppress(ValueError), gate.writing("a"):
-        waiting = asyncio.create_task(gate.wait_written("a"))
-        await asyncio.wait_for(gate.wait_written("b"), 1)
+        waiting = asyncio.create_task(gate.wait_written({"a", "c"}))
+        await asyncio.wait_for(gate.wait_written({"b"}), 1)
         assert not waiting.done()
+        assert (gate.is_writing({"a", "b"}), gate.is_writing({"b"})) == (True, False)
         raise ValueError
     await asyncio.wait_for(waiting, 1)
-    await asyncio.wait_for(gate.wait_written("a"), 1)
+    await asyncio.wait_for(gate.wait_written({"a", "c"}), 1)

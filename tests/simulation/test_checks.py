@@ -4,10 +4,10 @@ import pytest
 
 from cpg_simulation.checks.history import HandWrite, History
 from cpg_simulation.checks.knowledge import newest_revision
-from cpg_simulation.checks.registry import SETTLED_RULES, WRITE_RULES
+from cpg_simulation.checks.registry import SENT_RULES, SETTLED_RULES, WRITE_RULES
 from cpg_simulation.checks.values import Rule
 
-RULES = (*WRITE_RULES, *SETTLED_RULES)
+RULES = (*SENT_RULES, *WRITE_RULES, *SETTLED_RULES)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)

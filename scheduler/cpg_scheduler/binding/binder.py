@@ -1,7 +1,8 @@
 """The binder: sends the binds of decided batches while the loop schedules the next units.
 
 1. **PreBind.** A batch waits until everything that its pods need is ready: volumes and devices. Only later batches of
-   the same unit wait with it. One of them that cannot be had ends the batch before any of its pods is bound.
+   the same unit wait with it. One of them that cannot be had ends the batch before any of its pods is bound. A status
+   write of a pod is waited for here as well: it may take a minute, after which the decision may be outdated.
 2. **Validation.** The batch is validated against what has arrived since the decision. If it is outdated, none of its
    pods is bound, and the unit is attempted again at once. Later batches of the unit were decided because of this one,
    so they end as well.
@@ -143,7 +144,9 @@ class Binder:
         known = known_violations(self._cache, batch.nodes)
         active = _ActiveBatch(batch, self._cache.placement_changes, known, len(batch.nodes), before)
         self._latest[batch.unit] = active
-        is_unready = any(plugin.unready(batch) for plugin in self._prebinds)
+        is_unready = self._gate.is_writing(batch.nodes.keys()) or any(
+            plugin.unready(batch) for plugin in self._prebinds
+        )
         if is_unready or (before is not None and before.prebinding is not None):
             active.prebinding = self._tasks.create_task(self._prebind(active))
         else:
@@ -163,6 +166,7 @@ class Binder:
         try:
             if before is not None and before.prebinding is not None:
                 await before.prebinding
+            await self._gate.wait_written(batch.nodes.keys())
             is_outdated = before is not None and before.has_failed
             problem = None if is_outdated else await self._run_plugins(batch)
         finally:
@@ -292,7 +296,7 @@ class Binder:
             known = await self._read_outcome(pod, node)
             if known is not None:
                 return known
-        await self._gate.wait_written(request.uid)
+        await self._gate.wait_written({request.uid})
         request.is_sent = True
         try:
             await bind(self._connection, pod.metadata, node)

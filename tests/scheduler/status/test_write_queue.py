@@ -47,8 +47,8 @@ async def test_a_bind_can_wait_for_a_write_that_is_being_sent(status: "StatusFix
     status.report(pod("p"), "no room")
     while not status.api.in_flight:  # noqa: ASYNC110 - each step of the loop counts
         await asyncio.sleep(0)
-    waiting = asyncio.create_task(status.gate.wait_written(pod("p").metadata.uid))
-    await asyncio.wait_for(status.gate.wait_written("other"), 1)
+    waiting = asyncio.create_task(status.gate.wait_written({pod("p").metadata.uid}))
+    await asyncio.wait_for(status.gate.wait_written({"other"}), 1)
     assert not waiting.done()
     status.api.open.set()
     await asyncio.wait_for(waiting, 1)

@@ -27,6 +27,8 @@ LATENCY = (0.0002, 0.002)
 """The least and the usual most seconds that bytes are under way."""
 SECONDS_BETWEEN_BOOKMARKS = 20.0
 LINES_PER_CHUNK = 50
+LINES_WITH_LAG = (1, 2, 5)
+"""A watch that is late shows bit by bit what has happened."""
 Received: TypeAlias = tuple[str, int] | None
 """A resource, and the revision of it that some bytes show."""
 _LIST = re.compile(
@@ -172,6 +174,7 @@ class _Connection:
         self._arrives_there = 0.0
         self._arrives_back = 0.0
         self._is_pumping = False
+        self._lines = LINES_PER_CHUNK
         self._path = ""
 
     # Called by the process.
@@ -210,6 +213,7 @@ class _Connection:
             self._is_pumping = True
             network = self._network
             lag = network.faults.watch_lag(self.process.name, self.number, self._path)
+            self._lines = network.random.choice(LINES_WITH_LAG) if lag else LINES_PER_CHUNK
             network.coordinator.after(network.latency() + lag, self._send_events)
 
     def _send(self, request: Request) -> None:
@@ -271,9 +275,9 @@ class _Connection:
         watch, network = self.watch, self._network
         if watch is None or network.faults.is_cut_off(self.process.name):
             return
-        if lines := watch.take(LINES_PER_CHUNK):
+        if lines := watch.take(self._lines):
             self._deliver_chunk(b"".join(lines), (watch.call.kind.key, watch.version))
-            if len(lines) == LINES_PER_CHUNK:
+            if len(lines) == self._lines:
                 self.pump()
         if watch.is_ended:
             self._end_watch(watch)

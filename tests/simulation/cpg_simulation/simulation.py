@@ -22,6 +22,8 @@ from cpg_simulation.world.world import World
 
 RESTART_SECONDS = (0.5, 1.0, 2.0, 5.0)
 """The seconds until an ended process starts again, by how often it has ended."""
+SECONDS_TO_REPLACE = 5.0
+"""The seconds until a process that was asked to end is replaced by another pod: a standby takes its lease before."""
 
 LOOKS = (35.0, 60.0)
 """The seconds of the calm after which a night may end, if everything is in order already."""
@@ -141,7 +143,10 @@ class Simulation:
         self.record.exits.append(Exit(self.coordinator.now, process.name, error))
         self.network.close_all(process)
         self.on_end(process.name)
-        self.start_again(process.name)
+        if error is None:
+            self.coordinator.after(SECONDS_TO_REPLACE, self._start, process.name)
+        else:
+            self.start_again(process.name)
 
     @property
     def living(self) -> list[str]:

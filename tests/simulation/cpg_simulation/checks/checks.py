@@ -11,7 +11,8 @@ from cpg_simulation.checks.cluster import ObservedCluster
 from cpg_simulation.checks.knowledge import Knowledge
 from cpg_simulation.checks.leases import LEASES, Leases
 from cpg_simulation.checks.night_end import NightEnd
-from cpg_simulation.checks.registry import SETTLED_RULES, WRITE_RULES
+from cpg_simulation.checks.registry import SENT_RULES, SETTLED_RULES, WRITE_RULES
+from cpg_simulation.checks.takeovers import SentBind
 from cpg_simulation.checks.values import Expectation, Finding, RecordedWrite, Rule, SentRequest, Violation
 
 
@@ -48,12 +49,17 @@ class Checks:
 
     def sent(self, request: SentRequest, now: float) -> None:
         """Note that the first byte of a request has left a process."""
-        self._sent[id(request)] = (request, self.knowledge.process(request.user), now)
+        process, role = self.knowledge.process(request.user), role_of(request.user)
+        self._sent[id(request)] = (request, process, now)
         if request.method == "POST" and request.path.endswith("/binding"):
             *_, namespace, _, name, _ = request.path.split("/")
             pod = self.cluster.pods.get(f"{namespace}/{name}")
             batch = self.cluster.tree_name(pod) if pod is not None else request.path
             self.knowledge.sent(request.user, f"{namespace}/{name}", batch, now)
+            lease = self.leases.state(role, now)
+            sent = SentBind(f"{namespace}/{name}", process, now, lease, self.cluster, self.knowledge)
+            for rule in SENT_RULES:
+                self._take(rule, rule.check(sent), now)
 
     def received(self, user: str, resource: str, revision: int, now: float) -> None:
         """Note that a process has received a revision of a resource."""

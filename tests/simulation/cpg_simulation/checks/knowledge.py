@@ -80,9 +80,9 @@ class Knowledge:
         for key in [key for key in self._decided if key[1] == subject]:
             del self._decided[key]
 
-    def seen(self, user: str, resource: str, now: float) -> float:
+    def seen(self, process: str, resource: str, now: float) -> float:
         """Return the newest revision of a resource that a process has received; all of them without a record."""
-        times, revisions = self._received.get((self.process(user), resource), ((), ()))
+        times, revisions = self._received.get((process, resource), ((), ()))
         place = bisect_right(times, now)
         return revisions[place - 1] if place else -math.inf if times else math.inf
 

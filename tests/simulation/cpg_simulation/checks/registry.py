@@ -34,7 +34,6 @@ WRITE_RULES: Sequence[Rule] = (
     ONE_DOMAIN,
     ALL_OR_NOTHING,
     ONLY_THE_LEADER_WRITES,
-    LEADERS_CATCH_UP,
     MARKED_FIRST,
     ONLY_LOWER_PRIORITY,
     NEVER_PREEMPTS,
@@ -46,6 +45,9 @@ WRITE_RULES: Sequence[Rule] = (
     PROTECTION,
 )
 """What has to hold after every write."""
+
+SENT_RULES: Sequence[Rule] = (LEADERS_CATCH_UP,)
+"""What has to hold when a bind is sent."""
 
 SETTLED_RULES: Sequence[Rule] = (
     WHAT_FITS_IS_BOUND,

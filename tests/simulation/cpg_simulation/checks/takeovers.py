@@ -1,22 +1,36 @@
 """What a new leader has to know: all that was bound before it took the lease."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from cpg_simulation.checks.changes import Change
-from cpg_simulation.checks.values import Expectation, Finding, Rule
+from cpg_simulation.checks.cluster import ObservedCluster
+from cpg_simulation.checks.knowledge import Knowledge
+from cpg_simulation.checks.leases import LeaseState
+from cpg_simulation.checks.values import Finding, Rule
 
 
-def _leaders_catch_up(change: Change) -> Iterator[Finding | Expectation]:
+@dataclass(frozen=True)
+class SentBind:
+    """A bind at the moment at which a process sends it, whatever becomes of it; ``lease`` is that of its program."""
+
+    pod: str
+    process: str
+    now: float
+    lease: LeaseState
+    cluster: ObservedCluster
+    knowledge: Knowledge
+
+
+def _leaders_catch_up(bind: SentBind) -> Iterator[Finding]:
     """Yield the pods that a leader was not shown with their nodes, although they had these when it took the lease."""
-    pod, lease = change.bound, change.leases.state(change.role, change.sent)
-    if pod is None or lease.holder != change.process:
+    seen = bind.knowledge.seen(bind.process, "pods", bind.now)
+    if bind.lease.holder != bind.process:
         return
-    seen = change.knowledge.seen(change.write.user, "pods", change.sent)
-    missed = [other for other in change.cluster.pods.values() if other.node and seen < other.bound_at <= lease.revision]
+    missed = [str(pod) for pod in bind.cluster.pods.values() if pod.node and seen < pod.bound_at <= bind.lease.revision]
     if missed:
-        names = ", ".join(map(str, missed))
         yield Finding(
-            (str(pod), *map(str, missed)), f"{change.process} binds {pod}, and was not shown the nodes of {names}"
+            (f"Pod {bind.pod}", *missed),
+            f"{bind.process} binds Pod {bind.pod}, and was not shown the nodes of {', '.join(missed)}",
         )
 
 

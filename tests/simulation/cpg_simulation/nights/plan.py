@@ -46,6 +46,8 @@ class TreePlan(Struct, frozen=True, kw_only=True):
     """Whether the operator creates its groups from the templates of a Workload."""
     traits: tuple[Trait, ...] = ()
     """Of its pods."""
+    has_stable_names: bool = False
+    """Whether a new pod has the name of one that is gone, as in a StatefulSet."""
     budget: int | None = None
     """minAvailable of a PodDisruptionBudget for its pods."""
 

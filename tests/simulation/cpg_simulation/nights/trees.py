@@ -20,6 +20,7 @@ def tree(random: Random, name: str, priority: str, room: int) -> TreePlan:
         priority=priority,
         grace=random.choice(GRACES),
         never_preempts=random.random() < 0.08,
+        has_stable_names=random.random() < 0.3,
         traits=traits,
         budget=random.randint(0, 3) if random.random() < 0.15 else None,
     )

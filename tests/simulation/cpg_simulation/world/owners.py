@@ -57,7 +57,7 @@ class Owners:
         living = self._living(pods)
         for leaf, wanted in tree.pods.items():
             found = living.get(leaf, [])
-            for manifest in self._new_pods(tree, leaf, wanted - len(found)):
+            for manifest in self._new_pods(tree, leaf, wanted, found):
                 self._client.create(PODS, manifest, "controller")
             for pod in found[wanted:]:
                 self._client.delete(PODS, name_of(pod), "controller")
@@ -73,11 +73,16 @@ class Owners:
                 living.setdefault(_group_of(pod), []).append(pod)
         return living
 
-    def _new_pods(self, tree: OwnedTree, leaf: str, count: int) -> Iterator[Manifest]:
+    def _new_pods(self, tree: OwnedTree, leaf: str, wanted: int, living: list[Manifest]) -> Iterator[Manifest]:
         plan = next((group for group in tree.plan.groups if group.name == leaf), None)
-        for _ in range(count):
+        taken = {name_of(pod) for pod in living}
+        for _ in range(wanted - len(living)):
             tree.count += 1
-            yield manifests.pod(tree.plan, plan, f"{leaf or tree.plan.name}-p{tree.count}", self._flavour)
+            numbers = range(wanted) if tree.plan.has_stable_names else [tree.count]
+            names = (f"{leaf or tree.plan.name}-p{number}" for number in numbers)
+            name = next(name for name in names if name not in taken)
+            taken.add(name)
+            yield manifests.pod(tree.plan, plan, name, self._flavour)
 
 
 def _group_of(pod: Manifest) -> str:
