@@ -38,7 +38,7 @@ lab-up: $(READY) ## start a local cluster that keeps running (LAB="--gates nativ
 lab-down: $(READY) ## stop every local cluster of this checkout
 	@$(BIN)/cpg-lab down --all
 
-test: lint unit e2e ## run all checks and all tests
+test: lint unit simulate e2e ## run all checks and all tests, and play 500 nights
 
 quick: $(READY) ## check what has changed, in less than a minute: style, types, imports, prose, unit tests concerned
 	@$(BIN)/python tools/quick.py $(if $(SINCE),--since $(SINCE))
