@@ -47,6 +47,8 @@ COMBINATIONS: tuple[tuple[Step, ...], ...] = (
     (("taint", "", 10.0, 0.0), ("delay", "binds", 5.0, 3.0)),
 )
 """Faults that hit the leader together, as one cause often has several effects."""
+LEAST_SECONDS = {"restore": 4.0}
+"""How long some faults take at least: a restore of etcd takes all API servers down for longer than a watch resumes."""
 
 
 def faults(random: Random, nodes: tuple[NodePlan, ...], moments: tuple[float, ...], operators: int) -> Iterator[Fault]:
@@ -69,7 +71,7 @@ def _combination(random: Random, at: float, nodes: tuple[NodePlan, ...], trigger
         yield Fault(
             kind=kind,
             at=at,
-            seconds=seconds,
+            seconds=max(seconds, LEAST_SECONDS.get(kind, 0.0)),
             target=_target(random, kind, nodes, LEADER),
             requests=requests,
             share=random.choice((0.5, 1.0, 1.0)),
@@ -86,7 +88,7 @@ def _single(random: Random, at: float, nodes: tuple[NodePlan, ...], trigger: str
     return Fault(
         kind=kind,
         at=at,
-        seconds=random.choice((0.5, 2.0, 5.0, 10.0, 20.0, 30.0)),
+        seconds=max(random.choice((0.5, 2.0, 5.0, 10.0, 20.0, 30.0)), LEAST_SECONDS.get(kind, 0.0)),
         target=_target(random, kind, nodes, process),
         requests=random.choice(requests),
         share=random.choice((0.1, 0.5, 1.0, 1.0)),
