@@ -64,9 +64,13 @@ def _placed(end: NightEnd, state: GroupState) -> Iterator[str]:
 
 
 def _disrupted(_: NightEnd, state: GroupState) -> Iterator[str]:
-    """Yield that a group says that it is evicted, and is complete."""
+    """Yield that a group says that it is evicted, and is complete in a tree that is complete.
+
+    A tree is evicted as a whole until it is placed again, also a group in it whose pods had succeeded before.
+    """
     condition = state.condition(DISRUPTION_TARGET)
-    is_complete = state.reason == HealthReason.MINIMUM_MET and all(pod.node for pod in state.members)
+    is_met = state.reason == state.root_reason == HealthReason.MINIMUM_MET
+    is_complete = is_met and all(pod.node for pod in state.members)
     if condition is not None and condition["status"] == "True" and is_complete:
         yield f"has its minimum, and says {DISRUPTION_TARGET}: {condition.get('message')}"
 
@@ -164,7 +168,9 @@ PLACED = _settled(
     _each(_placed),
 )
 DISRUPTED = _settled(
-    "No complete group calls itself a victim", "no group with its minimum has DisruptionTarget.", _each(_disrupted)
+    "No complete group calls itself a victim",
+    "no group with its minimum in a tree with its minimum has DisruptionTarget.",
+    _each(_disrupted),
 )
 FINALIZERS = _settled(
     "Finalizers are there and end", "each group has our finalizer, and no deleted one that nothing needs.", _finalizers
