@@ -10,12 +10,12 @@ import json
 import os
 import random
 import re
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from result_files import load_average, measured_code, write_result
@@ -41,66 +41,65 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=2, help="processes at once")
     parser.add_argument("--only", nargs="*", default=[], help="names of targets")
     parser.add_argument("--keep", action="store_true", help="keep inputs that reach further code")
-    parser.add_argument("--target", help=argparse.SUPPRESS)
-    given, rest = parser.parse_known_args(arguments)
-    if given.target:
-        fuzz(given.target, rest)
-    names = given.only or target_names()
+    given = parser.parse_args(arguments)
     measured, before = measured_code(), load_average()
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(given.jobs) as pool:
-        seconds = given.seconds / len(names)
-        runs = [
-            pool.submit(run, name, Path(folder) / name, seconds, seed=given.seed, keep=given.keep) for name in names
-        ]
-        found = {name: one.result() for name, one in zip(names, runs, strict=True)}
+    known = import_targets()
+    names = given.only or known
+    found: dict[str, dict[str, object]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for batch in (names[start : start + given.jobs] for start in range(0, len(names), given.jobs)):
+            runs = [Run(name, Path(folder) / name, given.seconds / len(names), given.seed) for name in batch]
+            found |= {run.name: run.end(keep=given.keep) for run in runs}
     broken = sorted(name for name, one in found.items() if one["broken"])
     totals = {"executions": sum(int(str(one["executions"])) for one in found.values()), "broken": broken}
     write_result("fuzz", {"seed": given.seed, "load_before": before, **totals, "targets": found}, measured=measured)
     return 1 if broken else 0
 
 
-def target_names() -> list[str]:
-    """Return the names of all targets, from a process of their own: here the code must not be imported yet."""
-    command = [sys.executable, "-c", "from tests.fuzz.targets import TARGETS; print(*TARGETS)"]
-    found = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)  # noqa: S603 - our own
-    return found.stdout.split()
+def import_targets() -> list[str]:
+    """Import the targets, with the code instrumented; return their names. The processes are forked afterwards."""
+    import atheris  # noqa: PLC0415 - it is there on some platforms alone
+
+    sys.path.append(str(ROOT))
+    with atheris.instrument_imports(include=list(INSTRUMENTED)):
+        from tests.fuzz.targets import TARGETS  # noqa: PLC0415 - instrumented while it is imported
+    return list(TARGETS)
 
 
-def environment() -> dict[str, str]:
-    """Return the environment in which tests and benchmarks can be imported."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "bench", ROOT / "tools")))}
+class Run:
+    """A target under the fuzzer, in a process of its own."""
 
+    def __init__(self, name: str, folder: Path, seconds: float, seed: int) -> None:
+        """Start it."""
+        self.name, self._folder, self._seed = name, folder, seed
+        self._began = time.monotonic()
+        (folder / "corpus").mkdir(parents=True)
+        options = [*LIMITS, f"-max_total_time={max(int(seconds), 1)}", f"-seed={seed}", f"-artifact_prefix={folder}/"]
+        self._process: BaseProcess = get_context("fork").Process(target=fuzz, args=(name, folder, options))
+        self._process.start()
 
-def run(name: str, folder: Path, seconds: float, *, seed: int, keep: bool) -> dict[str, object]:
-    """Fuzz a target in another process; return its figures."""
-    corpus = folder / "corpus"
-    corpus.mkdir(parents=True)
-    limits = [*LIMITS, f"-max_total_time={max(int(seconds), 1)}", f"-seed={seed}", f"-artifact_prefix={folder}/"]
-    command = [sys.executable, __file__, "--target", name, *limits, str(corpus)]
-    began = time.monotonic()
-    with (folder / "log").open("wb") as log:
-        code = subprocess.run(command, env=environment(), stdout=log, stderr=log, check=False).returncode  # noqa: S603 - our own
-    text = (folder / "log").read_text("utf-8", "replace")
-    broken = [path.read_bytes() for path in folder.glob("*-*") if path.is_file()]
-    edges, executions = EDGES.findall(text)[-1:], EXECUTIONS.findall(text)
-    figures: dict[str, object] = {
-        "seconds": round(time.monotonic() - began, 1),
-        "executions": int(executions[0]) if executions else 0,
-        "edges": int(edges[0][0]) if edges else 0,
-        "features": int(edges[0][1]) if edges else 0,
-        "broken": [repr(one)[:300] for one in broken] or ([f"exit code {code}"] if code else []),
-    }
-    sys.stdout.write(f"{name}: {json.dumps(figures)}\n")
-    if figures["broken"]:
-        sys.stdout.write("\n".join(text.splitlines()[-40:]) + "\n")
-    fresh = sorted((path.read_bytes() for path in corpus.iterdir()), key=len) if keep else []
-    keep_inputs(name, broken, spread([one for one in fresh if len(one) <= MAX_KEPT_BYTES], random.Random(seed)))  # noqa: S311
-    return figures
-
-
-def spread(found: list[bytes], chance: random.Random) -> list[bytes]:
-    """Return a few of the inputs."""
-    return chance.sample(found, min(len(found), MAX_KEPT))
+    def end(self, *, keep: bool) -> dict[str, object]:
+        """Wait for the end, keep inputs, and return the figures."""
+        self._process.join()
+        text = (self._folder / "log").read_text("utf-8", "replace")
+        broken = [path.read_bytes() for path in self._folder.glob("*-*")]
+        edges, executions = EDGES.findall(text)[-1:], EXECUTIONS.findall(text)
+        code = self._process.exitcode
+        figures: dict[str, object] = {
+            "seconds": round(time.monotonic() - self._began, 1),
+            "executions": int(executions[0]) if executions else 0,
+            "edges": int(edges[0][0]) if edges else 0,
+            "features": int(edges[0][1]) if edges else 0,
+            "broken": [repr(one)[:300] for one in broken] or ([f"exit code {code}"] if code else []),
+        }
+        print(f"{self.name}: {json.dumps(figures)}", flush=True)
+        if figures["broken"]:
+            print(*text.splitlines()[-40:], sep="\n")
+        fresh = [path.read_bytes() for path in sorted((self._folder / "corpus").iterdir())] if keep else []
+        small = [one for one in fresh if len(one) <= MAX_KEPT_BYTES]
+        chance = random.Random(self._seed)  # noqa: S311 - no secret
+        keep_inputs(self.name, broken, chance.sample(small, min(len(small), MAX_KEPT)))
+        return figures
 
 
 def keep_inputs(name: str, broken: list[bytes], fresh: list[bytes]) -> None:
@@ -113,19 +112,20 @@ def keep_inputs(name: str, broken: list[bytes], fresh: list[bytes]) -> None:
         file.write_text("\n".join((*lines, *added)) + "\n", "ascii")
 
 
-def fuzz(name: str, arguments: Sequence[str]) -> None:
-    """Run a target under the fuzzer, which ends the process."""
-    import atheris  # noqa: PLC0415 - it is there on some platforms alone
+def fuzz(name: str, folder: Path, options: Sequence[str]) -> None:
+    """Run a target under the fuzzer, which ends the process; the output goes to a file."""
+    import atheris  # noqa: PLC0415 - as above
+    from tests.fuzz.inputs import kept, mutated  # noqa: PLC0415 - the tests can be imported by now
+    from tests.fuzz.targets import TARGETS  # noqa: PLC0415
 
-    with atheris.instrument_imports(include=list(INSTRUMENTED)):
-        from tests.fuzz.inputs import kept, mutated  # noqa: PLC0415 - instrumented while it is imported
-        from tests.fuzz.targets import TARGETS  # noqa: PLC0415
+    with (folder / "log").open("wb") as log:
+        for stream in (1, 2):
+            os.dup2(log.fileno(), stream)
     target = TARGETS[name]
-    corpus = Path(arguments[-1])
     for number, data in enumerate((*target.seeds, *kept(name))):
-        (corpus / f"seed-{number}").write_bytes(data)
-    options = {"custom_mutator": mutated} if target.is_json else {}
-    atheris.Setup([__file__, *arguments], target.check, **options)
+        (folder / "corpus" / f"seed-{number}").write_bytes(data)
+    more = {"custom_mutator": mutated} if target.is_json else {}
+    atheris.Setup([__file__, *options, str(folder / "corpus")], target.check, **more)
     atheris.Fuzz()
 
 

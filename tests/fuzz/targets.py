@@ -6,8 +6,8 @@ A target catches the documented errors of the code and raises everything else; i
 
 import json
 import tempfile
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -61,7 +61,6 @@ from cpg_scheduler.cache.projections import KEPT
 
 KINDS: tuple[type[Struct], ...] = (*KEPT, *(kind.type for kind in owner_kinds(DEFAULT_INTEGRATIONS)))
 JSON = tuple(map(msgspec.json.encode, VALID))
-FILE = Path(tempfile.mkdtemp(prefix="cpg-fuzz-")) / "file"
 
 
 class Target(NamedTuple):
@@ -240,19 +239,25 @@ def check_watch(data: bytes) -> None:
     assert len(str(error)) <= 600
 
 
+@contextmanager
+def file_of(data: bytes) -> Iterator[Path]:
+    """Provide a file with these bytes."""
+    with tempfile.NamedTemporaryFile(buffering=0) as file:
+        file.write(data)
+        yield Path(file.name)
+
+
 def check_kubeconfig(data: bytes) -> None:
     """Load a kubeconfig, or get an error that says why not."""
-    FILE.write_bytes(data)
-    with suppress(KubeconfigError):
-        kubeconfig.load(FILE)
+    with file_of(data) as path, suppress(KubeconfigError):
+        kubeconfig.load(path)
 
 
 def check_settings(data: bytes) -> None:
     """Load the settings of each process, or get an error that says why not."""
-    FILE.write_bytes(data)
     for module in (scheduler_settings, operator_settings):
-        with suppress(SettingsError):
-            module.load(FILE)
+        with file_of(data) as path, suppress(SettingsError):
+            module.load(path)
 
 
 def check_cel(data: bytes) -> None:

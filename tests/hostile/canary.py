@@ -16,6 +16,9 @@ NODE: Place = ("", "Node")
 POD: Place = ("", "Pod")
 POD_GROUP: Place = (GROUP, "PodGroup")
 Plain = dict[str, Any]
+PRIORITY: Plain = {"priority": 1000}
+PRIORITY_CLASS: Plain = {"metadata": {"name": "canary"}, "value": 1000}
+"""What an API server takes the priority from."""
 
 
 def node(number: int) -> Plain:
@@ -30,8 +33,8 @@ def node(number: int) -> Plain:
     }
 
 
-def gang(name: str, size: int) -> list[tuple[Place, Plain]]:
-    """Return a gang that needs one rack, and its pods."""
+def gang(name: str, size: int, priority: Plain) -> list[tuple[Place, Plain]]:
+    """Return a gang that needs one rack, and its pods; no class that is the default one changes their priority."""
     policy = {
         "schedulingPolicy": {"gang": {"minCount": size}},
         "schedulingConstraints": {"topology": [{"key": "rack"}]},
@@ -40,19 +43,20 @@ def gang(name: str, size: int) -> list[tuple[Place, Plain]]:
         "apiVersion": f"{GROUP}/v1alpha3",
         "kind": "PodGroup",
         "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": policy | {"priority": 0},
+        "spec": policy | priority,
     }
-    return [(POD_GROUP, group), *((POD, member(name, number)) for number in range(size))]
+    return [(POD_GROUP, group), *((POD, member(name, number, priority)) for number in range(size))]
 
 
-def member(group: str, number: int) -> Plain:
+def member(group: str, number: int, priority: Plain) -> Plain:
     """Return a pod of a gang."""
     resources = {"requests": {RESOURCE: "1"}, "limits": {RESOURCE: "1"}}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": f"{group}-{number}", "namespace": NAMESPACE, "labels": {POD_GROUP_LABEL: group}},
-        "spec": {
+        "spec": priority
+        | {
             "schedulerName": SCHEDULER_NAME,
             "terminationGracePeriodSeconds": 0,
             "tolerations": [{"key": "canary", "operator": "Exists"}],
@@ -75,7 +79,7 @@ class Canary:
     def check(self) -> None:
         """Create both gangs; one must be placed as a whole, the other one not at all; then delete them."""
         self._made.clear()
-        self._put([*gang("fits", SIZE), *gang("too-large", SIZE + 1)])
+        self._put([*gang("fits", SIZE, PRIORITY), *gang("too-large", SIZE + 1, PRIORITY)])
         self._world.settle()
         nodes = {
             pod.metadata.name: pod.spec.node_name

@@ -21,6 +21,8 @@ Place: TypeAlias = tuple[Any, Any]
 
 VALID: tuple[Plain, ...] = tuple(yaml.safe_load(Path(__file__).with_name("valid_objects.yaml").read_text("utf-8")))
 NUMBERED = re.compile(rb"-N\b")
+MAX_BYTES = 1_500_000
+"""No API server has larger objects."""
 NAMES = 8
 """So many names of each kind: objects replace each other, and references form chains and cycles."""
 
@@ -138,6 +140,8 @@ class Spoiler:
         before = msgspec.json.encode(whole)
         changes = [self.spoil(whole) for _ in range(random_.choice((1, 1, 1, 2, 2, 3, 4)))]
         after = self._numbered(msgspec.json.encode(whole))
+        if len(after) > MAX_BYTES:
+            changes, after = ["nothing: it would be too large"], before
         if random_.random() < 0.03:
             changes.append("bytes")
             after = self._bad_bytes(after)
