@@ -100,6 +100,14 @@ def test_a_tree_stays_in_its_domain(node: str, broken: bool) -> None:  # noqa: F
     assert history.broken() == ([ONE_DOMAIN] if broken else [])
 
 
+def test_members_on_a_node_that_is_gone_pin_no_domain() -> None:
+    """Nothing says where that node was; its pods are deleted soon."""
+    history = gang(1, schedulingConstraints=ZONE)
+    history.remove("nodes", history.get("pods", "x")["spec"]["nodeName"], "node-controller")
+    history.bind("y", "b1")
+    assert history.broken() == []
+
+
 def test_a_node_without_the_label_is_in_no_domain() -> None:
     """A pod that is bound there is in no domain, even if it is the first one."""
     history = gang()

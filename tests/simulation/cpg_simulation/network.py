@@ -29,6 +29,8 @@ SECONDS_BETWEEN_BOOKMARKS = 20.0
 LINES_PER_CHUNK = 50
 LINES_WITH_LAG = (1, 2, 5)
 """A watch that is late shows bit by bit what has happened."""
+SECONDS_TO_NOTICE_LOSS = 30.0
+"""Until the kernel of a process gives up a connection on which nothing is acknowledged; see ``cpg_client.sockets``."""
 Received: TypeAlias = tuple[str, int] | None
 """A resource, and the revision of it that some bytes show."""
 _LIST = re.compile(
@@ -308,7 +310,10 @@ class _Connection:
         if not self._is_open:
             return
         if self._network.faults.is_cut_off(self.process.name):
-            self.close()  # the bytes are lost; the process finds out by a time-out
+            # The bytes are lost. The process finds out by the probes of its kernel, or by a time-out of its own.
+            lost = ConnectionResetError("connection timed out")
+            self._network.coordinator.after(SECONDS_TO_NOTICE_LOSS, self.socket.end, lost)
+            self.close()
             return
         self.socket.deliver(data)
         if received is not None:

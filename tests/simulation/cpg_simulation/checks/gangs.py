@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 
+from cpg_api.core.node import Node
 from cpg_api.scheduling.forest import Tree
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_simulation.checks.binds import counts
@@ -68,7 +69,7 @@ def _one_domain(change: Change) -> Iterator[Finding | Expectation]:
         members = [
             other
             for other in cluster.pods_below(tree, place)
-            if other is pod or (counts(change, other) and not other.is_deleting)
+            if other is pod or (counts(change, other) and not other.is_deleting and _nodes(change, other))
         ]
         for constraint in (constraints and constraints.topology) or ():
             if not _share_a_domain(change, members, constraint.key):
@@ -88,9 +89,13 @@ def _share_a_domain(change: Change, members: list[TrackedPod], key: str) -> bool
 
 def _domains(change: Change, pod: TrackedPod, key: str) -> set[str]:
     """Return the domains in which the node of a pod has been since the scheduler was shown it."""
+    return {node.metadata.labels.get(key, "") for node in _nodes(change, pod)} or {""}
+
+
+def _nodes(change: Change, pod: TrackedPod) -> list[Node]:
+    """Return the states of the node of a pod since the scheduler was shown it; none if the node was gone by then."""
     seen = change.view.revisions.get("nodes", change.write.revision)
-    states = change.cluster.node_versions(pod.node, seen)
-    return {node.metadata.labels.get(key, "") for node in states if node is not None} or {""}
+    return [node for node in change.cluster.node_versions(pod.node, seen) if node is not None]
 
 
 ALL_OR_NOTHING = Rule(
