@@ -1,5 +1,7 @@
 """A new leader has to know what was bound before."""
 
+import pytest
+
 from cpg_simulation.checks.history import History
 
 RULE = "Leaders catch up first"
@@ -41,3 +43,17 @@ def test_a_leader_need_not_know_what_is_bound_later() -> None:
     found.bind("third", "node-0", user="kube-scheduler")
     found.bind("second", "node-0", user="scheduler-1")
     assert found.broken() == []
+
+
+@pytest.mark.parametrize("is_shown", [True, False])
+def test_a_bind_is_judged_by_what_its_sender_knew(is_shown: bool) -> None:  # noqa: FBT001 - a parameter
+    """When it arrives, its process may have ended, and the next one of its name was shown other things."""
+    found = history()
+    shown, unseen = found.revision, 1
+    found.checks.received("scheduler-1", "pods", shown if is_shown else unseen, 20.0)
+    request = found.send_bind("second", user="scheduler-1")
+    found.checks.ended("scheduler-1", 20.0)
+    found.now = 26.0
+    found.checks.received("scheduler-1", "pods", unseen if is_shown else shown, 21.0)
+    found.arrive(request, "second", "node-0")
+    assert found.broken() == ([] if is_shown else [RULE])

@@ -108,10 +108,18 @@ class History:
 
     def bind(self, name: str, node: str, user: str = "scheduler-0", sent: float | None = None) -> None:
         """Bind a pod, by a request that is sent now or has been sent before."""
+        self.arrive(self.send_bind(name, user, sent), name, node)
+
+    def send_bind(self, name: str, user: str = "scheduler-0", sent: float | None = None) -> HandRequest:
+        """Send the request that binds a pod; it takes effect when it arrives."""
         request = HandRequest("POST", f"/api/v1/namespaces/team/pods/{name}/binding", user)
         self.checks.sent(request, self.now if sent is None else sent)
+        return request
+
+    def arrive(self, request: HandRequest, name: str, node: str) -> None:
+        """Let a request arrive that binds a pod."""
         pod = self.get("pods", name)
-        self.put("pods", {**pod, "spec": {**pod["spec"], "nodeName": node}}, user, request)
+        self.put("pods", {**pod, "spec": {**pod["spec"], "nodeName": node}}, request.user, request)
 
     def status(
         self, resource: str, name: str, user: str, manager: str = "", verb: str = "update", **status: object
