@@ -321,15 +321,18 @@ class PreemptionMachine:
         self._evictions.end(progress, has_worked=False)
 
     def _on_pod_refused(self, progress: JobProgress, event: PodRefused) -> None:
-        """Break the plan, and exclude the pod from plans for a while."""
+        """Break the plan, and exclude a victim from plans for a while; a refused nomination says nothing about that."""
         uid, preemption = event.pod.metadata.uid, progress.preemption
-        self._planner.exclude(uid)
+        is_victim = all(pod.metadata.uid != uid for pod, _ in progress.job.nominations)
+        if is_victim:
+            self._planner.exclude(uid)
         if preemption is None:
             self._cache.budgets.refund((uid,))
             return
         if not (progress.is_preparing or progress.job.is_resumed):
             self._outbox.add(CancelJob(progress.job.id))
-        self._lifecycle.refuse(preemption, f"Pod {event.pod.metadata.key} is not to be evicted: {event.error}")
+        refused = "evicted" if is_victim else "nominated"
+        self._lifecycle.refuse(preemption, f"Pod {event.pod.metadata.key} is not to be {refused}: {event.error}")
 
     def _start_unit(self, progress: JobProgress, number: int) -> None:
         """Start a unit, unless it is not to be evicted any more, or no pod of it is left."""

@@ -74,6 +74,28 @@ def test_a_refused_victim_is_left_out_of_the_next_plan() -> None:
     assert (stage.evicted, stage.bound()["high"]) == (["other"], "n2")
 
 
+@pytest.mark.parametrize("when", ["before its bind", "after its bind"])
+def test_a_pod_with_a_refused_nomination_can_be_a_victim_later(when: str) -> None:
+    """The API server also refuses it because the pod is bound already; its eviction is another matter."""
+    stage = Stage(node("n1", cpu=1), low("low"))
+    stage.mark_deleted(stage.pod("low"))
+    stage.put(pod("middle", cpu=1, priority=50))
+    stage.run_passes()
+    (job,) = stage.executor.preparing
+    assert (job.victims, [one.metadata.name for one, _ in job.nominations]) == ([], ["middle"])
+    if when == "before its bind":
+        stage.refuse_eviction(job.id, stage.pod("middle"))
+    stage.delete(stage.pod("low"))
+    stage.run_passes()
+    if when == "after its bind":
+        stage.refuse_eviction(job.id, stage.pod("middle"))
+    stage.settle(60)
+    assert stage.bound() == {"middle": "n1"}
+    stage.put(pod("high", cpu=1, priority=100))
+    stage.settle(60)
+    assert stage.evicted == ["middle"]
+
+
 def test_a_late_refusal_breaks_the_plan_that_counts_on_the_victim() -> None:
     """The first plan was replaced meanwhile, and the second waits for the same pod, which stays."""
     stage = Stage(
