@@ -82,6 +82,22 @@ def test_conditions_do_not_go_back(generation: int, is_shown: bool, broken: bool
     assert history.broken() == (["Conditions are about the present"] if broken else [])
 
 
+@pytest.mark.parametrize(("seconds", "broken"), [(60.0, False), (61.0, True)])
+def test_a_restore_takes_back_what_a_process_knew_for_a_minute(seconds: float, broken: bool) -> None:  # noqa: FBT001
+    """A process that ran before may repeat a write about a generation that is gone; one that starts later may not."""
+    for restarted in (False, True):
+        history = group()
+        history.checks.received("operator-0", POD_GROUPS, history.revision, 0.0)
+        history.status(POD_GROUPS, "gang", "operator-0", conditions=[HEALTHY])
+        history.checks.restored((), history.now)
+        if restarted:
+            history.checks.ended("operator-0", history.now)
+        history.now = seconds
+        history.lease("operator-0")
+        history.status(POD_GROUPS, "gang", "operator-0", conditions=[{**HEALTHY, "observedGeneration": 4}])
+        assert history.broken() == (["Conditions are about the present"] if broken or restarted else [])
+
+
 PROTECTION = "Groups outlive what needs them"
 
 
@@ -125,6 +141,20 @@ def test_a_pod_that_has_just_come_may_be_unknown() -> None:
     history.pod("a", "gang")
     history.meta(POD_GROUPS, "gang", "operator-0", finalizers=[])
     assert history.broken() == []
+
+
+def test_a_restore_may_bring_back_what_needs_a_group() -> None:
+    """The operator may not know yet that a pod is there again; once it has started anew it does."""
+    for restarted, broken in ((False, []), (True, [PROTECTION])):
+        history = protected()
+        history.checks.received("operator-0", "pods", history.revision, 0.0)
+        history.checks.restored((), history.now)
+        if restarted:
+            history.checks.ended("operator-0", history.now)
+        history.pod("a", "gang")
+        history.lease("operator-0")
+        history.meta(POD_GROUPS, "gang", "operator-0", finalizers=[])
+        assert history.broken() == broken
 
 
 def test_a_living_group_keeps_its_finalizer() -> None:

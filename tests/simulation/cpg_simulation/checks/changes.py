@@ -1,5 +1,6 @@
 """A write as the rules get it: with the cluster after it, and what the process that wrote it knew."""
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -42,8 +43,8 @@ class Change:
 
     @property
     def is_outdated(self) -> bool:
-        """Whether the process ran before etcd was restored."""
-        return self.process in self.knowledge.outdated
+        """Whether the process ran before etcd was restored, and may not have noticed yet when it sent the write."""
+        return self.sent <= self.knowledge.outdated.get(self.process, -math.inf)
 
     @property
     def is_creation(self) -> bool:

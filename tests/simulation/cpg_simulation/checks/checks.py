@@ -80,7 +80,7 @@ class Checks:
         self.cluster = ObservedCluster(self.cluster.scheduler_name, tuple(self.cluster.stores))
         self.cluster.foreign_nominations |= foreign
         self.leases.forget()
-        self.knowledge = self.knowledge.after_restore()
+        self.knowledge = self.knowledge.after_restore(now)
         self._due.clear()
         self.disturbed(now)
         for write in objects:

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 VALIDATION_SECONDS = 1.0
 """Between validation and the first byte of a bind the scheduler may wait for a write of the pod's status."""
+OUTDATED_SECONDS = 60.0
+"""After a restore of etcd a process may go on for so long with what it knew."""
 BATCH_SECONDS = 3.0
 """Binds of one tree by one process that follow each other within this time count as one batch, validated once."""
 
@@ -39,8 +41,8 @@ class Knowledge:
     def __init__(self) -> None:
         """Start with processes that have received nothing."""
         self._starts: defaultdict[str, int] = defaultdict(int)
-        self.outdated: set[str] = set()
-        """The processes that ran before etcd was restored: what they know is void, and they end within a minute."""
+        self.outdated: dict[str, float] = {}
+        """The processes that ran before etcd was restored, and until when what they know may be void."""
         self._received: dict[tuple[str, str], tuple[list[float], list[int]]] = {}
         self._batches: dict[tuple[str, str], tuple[float, float]] = {}
         self._decided: dict[tuple[str, str], float] = {}
@@ -50,11 +52,12 @@ class Knowledge:
         starts = self._starts.get(user)
         return user if starts is None else f"{user}#{starts}"
 
-    def after_restore(self) -> "Knowledge":
+    def after_restore(self, now: float) -> "Knowledge":
         """Return what the processes know once etcd has been restored."""
         found = Knowledge()
         found._starts |= self._starts
-        found.outdated = self.outdated | {process for process, _ in self._received}
+        processes = self.outdated.keys() | {process for process, _ in self._received}
+        found.outdated = dict.fromkeys(sorted(processes), now + OUTDATED_SECONDS)
         return found
 
     def ended(self, user: str) -> None:

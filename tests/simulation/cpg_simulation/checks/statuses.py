@@ -127,9 +127,12 @@ def _final_conditions(change: Change) -> Findings:
 
 
 def _generations(change: Change) -> Findings:
-    """Yield that a condition is about an older generation than before, or about one that does not exist yet."""
+    """Yield that a condition is about an older generation than before, or about one that does not exist yet.
+
+    A restore of etcd takes generations back, also for a write that is repeated until the API server is there again.
+    """
     new = change.write.new
-    if new is None:
+    if new is None or change.is_outdated:
         return
     name = f"{change.write.resource} {change.write.namespace}/{change.write.name}"
     for before, now in _conditions(change):
@@ -155,10 +158,10 @@ def _conditions(change: Change) -> Iterator[tuple[Object, Object | None]]:
 
 
 def _protection(change: Change) -> Findings:
-    """Yield what still needed a group that has lost its finalizer."""
+    """Yield what still needed a group that has lost its finalizer; a restore of etcd may have brought it back."""
     write = change.write
     plural, _, api_group = write.resource.partition(".")
-    if change.role != OPERATOR or plural not in GROUP_KINDS or write.old is None:
+    if change.role != OPERATOR or plural not in GROUP_KINDS or write.old is None or change.is_outdated:
         return
     before = FINALIZER in (write.old["metadata"].get("finalizers") or ())
     after = FINALIZER in ((write.new or {"metadata": {}})["metadata"].get("finalizers") or ())
