@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from cpg_simulation.checks.gangs import BATCH_SECONDS
-from cpg_simulation.checks.history import History
+from cpg_simulation.checks.history import HandRequest, History
 
 ALL_OR_NOTHING = "All or nothing"
 ONE_DOMAIN = "Each group is in one domain"
@@ -80,6 +80,25 @@ def test_pods_may_leave_while_a_bind_is_under_way(sent: float, broken: list[str]
     history.evict("y", "user")
     history.now = 2.0
     history.bind("z", "a2", sent=sent)
+    pass_time(history)
+    assert history.broken() == broken
+
+
+@pytest.mark.parametrize(
+    ("path", "refused", "broken"),
+    [
+        ("y/binding", -5.0, []),
+        ("y/binding", 1.0, []),
+        ("y/binding", -15.0, [ALL_OR_NOTHING]),
+        ("other/binding", -5.0, [ALL_OR_NOTHING]),
+        ("y/status", -5.0, [ALL_OR_NOTHING]),
+    ],
+)
+def test_other_binds_of_a_batch_may_have_been_refused(path: str, refused: float, broken: list[str]) -> None:
+    """The rest is attempted again after a back-off; no excuse are binds of other trees, or those of long ago."""
+    history = gang()
+    history.pod("other")
+    history.checks.refused(HandRequest("POST", f"/api/v1/namespaces/team/pods/{path}", "scheduler-0"), refused)
     pass_time(history)
     assert history.broken() == broken
 

@@ -230,7 +230,9 @@ class StatusWriter:
         if is_final and not update.scheduled:
             return replace(before, finding=finding) if before is not None and before.status == "True" else None
         state = ("True", REASON_SCHEDULED, "") if update.scheduled else ("False", update.reason, update.message)
-        condition = ReportedCondition(*state, update.group.metadata.generation, finding)
+        # An older attempt may end last: its binds were in doubt for longer.
+        newest = max(update.group.metadata.generation, before.generation if before is not None else 0)
+        condition = ReportedCondition(*state, newest, finding)
         if is_final and before is not None and condition.says_the_same_as(before):
             return replace(before, finding=finding)
         return condition
@@ -311,14 +313,12 @@ class StatusWriter:
         self, group: Group, resource: Resource, reported: ReportedCondition, attempt: Callable[[], LastAttempt] | None
     ) -> None:
         seen = condition_of(group)
-        is_final = reported.status == "True"
-        shown_before = seen.generation if is_final and seen is not None and seen.status == "True" else 0
         condition = Condition(
             type=_condition_type(group),
             status=reported.status,
             reason=reported.reason,
             message=reported.message,
-            observed_generation=max(reported.generation, shown_before),
+            observed_generation=max(reported.generation, seen.generation if seen is not None else 0),
         )
         conditions, _ = set_condition(group.status.conditions or (), condition, self._now())
         ours = find_condition(conditions, condition.type)
@@ -327,6 +327,7 @@ class StatusWriter:
             "conditions": [msgspec.to_builtins(ours) | {"message": truncate_condition(condition).message}]
         }
         shown = {} if attempt is None else {"attempt": attempt()}
+        is_final = reported.status == "True"
         apply = partial(
             apply_status, self._connection, resource, group.metadata, manager=MANAGER, unchanged=not is_final
         )

@@ -208,21 +208,6 @@ async def test_a_final_condition_of_the_operator_is_never_overwritten(status: "S
     assert status.log.calls == []
 
 
-async def test_a_final_condition_is_about_the_newest_generation_that_was_shown(status: "StatusFixture") -> None:
-    """The operator may have written it about a newer one, while ours was refused."""
-    refusals = iter([ApiError(500, "InternalError", "etcd is down"), None])
-    status.api.error = lambda _: next(refusals, None)
-    status.report_scheduled(pod_group("pg"))
-    await status.writer.drained()
-    newer = group_with_condition("True", "its minimum has been placed")
-    (condition,) = newer.status.conditions or ()
-    conditions = (replace(condition, observed_generation=5),)
-    status.cached_groups[newer.metadata.uid] = replace(newer, status=replace(newer.status, conditions=conditions))
-    await asyncio.sleep(0.05)
-    await status.writer.drained()
-    assert [condition["observedGeneration"] for condition in status.conditions()] == [5]
-
-
 async def test_a_final_condition_that_was_wiped_out_is_written_again(status: "StatusFixture") -> None:
     """As any other."""
     for _ in range(2):

@@ -52,12 +52,10 @@ class Checks:
         process, role = self.knowledge.process(request.user), role_of(request.user)
         self._sent[id(request)] = (request, process, now)
         if request.method == "POST" and request.path.endswith("/binding"):
-            *_, namespace, _, name, _ = request.path.split("/")
-            pod = self.cluster.pods.get(f"{namespace}/{name}")
-            batch = self.cluster.tree_name(pod) if pod is not None else request.path
-            self.knowledge.sent(request.user, f"{namespace}/{name}", batch, now)
+            name, batch = self._batch_of(request)
+            self.knowledge.sent(request.user, name, batch, now)
             lease = self.leases.state(role, now)
-            sent = SentBind(f"{namespace}/{name}", process, now, lease, self.cluster, self.knowledge)
+            sent = SentBind(name, process, now, lease, self.cluster, self.knowledge)
             for rule in SENT_RULES:
                 self._take(rule, rule.check(sent), now)
 
@@ -87,9 +85,20 @@ class Checks:
             self.cluster.apply(write, "")
 
     def refused(self, request: SentRequest, now: float) -> None:
-        """Note that a request was refused: a pod that cannot be deleted is no victim for a while."""
+        """Note that a request was refused.
+
+        A pod that cannot be deleted is no victim for a while, and a pod that is not bound leaves its tree incomplete.
+        """
         if request.method == "DELETE" and "/pods/" in request.path:
             self._refused_until = now + REFUSED_VICTIM_TTL_SECONDS
+        elif request.method == "POST" and request.path.endswith("/binding"):
+            self.cluster.bind_refused_at[self._batch_of(request)[1]] = now
+
+    def _batch_of(self, bind: SentRequest) -> tuple[str, str]:
+        """Return the name of the pod of a bind, and that of what is bound together with it."""
+        *_, namespace, _, name, _ = bind.path.split("/")
+        pod = self.cluster.pods.get(f"{namespace}/{name}")
+        return f"{namespace}/{name}", self.cluster.tree_name(pod) if pod is not None else bind.path
 
     # Checking.
 

@@ -138,6 +138,8 @@ class ObservedCluster:
         """How often a tree has lost a pod, or was changed in its groups, by its name."""
         self.lost_at: dict[str, float] = {}
         """When a tree last lost a pod, by its name."""
+        self.bind_refused_at: dict[str, float] = {}
+        """When a bind of a tree was last refused, by its name."""
         self._now = 0.0
         self._members: defaultdict[GroupKey, dict[str, TrackedPod]] = defaultdict(dict)
         self._integrations = Integrations([scheduler_name], DEFAULT_INTEGRATIONS)

@@ -34,7 +34,11 @@ def has_minimum(cluster: ObservedCluster, tree: Tree, place: int) -> bool:
 
 
 def _all_or_nothing(change: Change) -> Iterator[Finding | Expectation]:
-    """Expect that all groups above a pod that is bound have their minimum soon, unless others go meanwhile."""
+    """Expect that all groups above a pod that is bound have their minimum soon, unless others go meanwhile.
+
+    A bind that has no conclusive answer is repeated, while others of its batch may have been refused long ago. Then the
+    unit is attempted again after a back-off that takes longer than this rule waits.
+    """
     pod, cluster = change.bound, change.cluster
     if pod is None or pod.group is None:
         return
@@ -44,7 +48,8 @@ def _all_or_nothing(change: Change) -> Iterator[Finding | Expectation]:
     losses = cluster.losses[tree]
 
     def broken() -> Finding | None:
-        return _below_minimum(cluster, pod) if cluster.losses[tree] == losses else None
+        was_refused = cluster.bind_refused_at.get(tree, -math.inf) >= change.sent - BATCH_SECONDS
+        return None if was_refused or cluster.losses[tree] != losses else _below_minimum(cluster, pod)
 
     yield Expectation(BATCH_SECONDS, broken, is_dropped_by_faults=True)
 
@@ -102,7 +107,7 @@ ALL_OR_NOTHING = Rule(
     name="All or nothing",
     promise=(
         f"{BATCH_SECONDS:g} s after a bind all groups above the pod have their minimum, unless something has failed or"
-        " the tree has lost pods meanwhile."
+        f" the tree has lost pods meanwhile, or other binds of the tree were refused up to {BATCH_SECONDS:g} s before."
     ),
     check=_all_or_nothing,
     seconds=BATCH_SECONDS,
