@@ -127,6 +127,17 @@ def test_members_on_a_node_that_is_gone_pin_no_domain() -> None:
     assert history.broken() == []
 
 
+@pytest.mark.parametrize(("shown", "broken"), [(-0.1, []), (0.1, [ONE_DOMAIN])])
+def test_a_node_that_goes_shortly_before_a_bind_pins_until_that_is_shown(shown: float, broken: list[str]) -> None:
+    """The deletion may be shown just before the bind is sent; one that is shown later is no reason for it."""
+    history = gang(1, schedulingConstraints=ZONE)
+    history.checks.received("scheduler-0", "nodes", history.revision, -5.0)
+    history.remove("nodes", "a1", "node-controller")
+    history.checks.received("scheduler-0", "nodes", history.revision, shown)
+    history.bind("y", "b1")
+    assert history.broken() == broken
+
+
 def test_a_node_without_the_label_is_in_no_domain() -> None:
     """A pod that is bound there is in no domain, even if it is the first one."""
     history = gang()

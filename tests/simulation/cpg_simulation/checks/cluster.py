@@ -3,6 +3,7 @@
 Nothing of the processes under test is in here. Trees are built by ``cpg_api``; everything else is plain loops.
 """
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias, TypeVar
@@ -315,11 +316,11 @@ class ObservedCluster:
         """Return whether a pod waits for our scheduler."""
         return self.is_ours(pod) and not (pod.node or pod.has_ended or pod.is_deleting)
 
-    def node_versions(self, name: str, seen: float) -> list[Node | None]:
-        """Return the states of a node from the newest that was seen at a revision to the present one."""
+    def node_versions(self, name: str, seen: float, last: float = math.inf) -> list[Node | None]:
+        """Return the states of a node from the newest that was seen at a revision to the last that counts."""
         known = self.nodes.get(name, [])
         first = max((place for place, (revision, _) in enumerate(known) if revision <= seen), default=-1)
-        return [node for _, node in known[max(first, 0) :]]
+        return [node for revision, node in known[max(first, 0) :] if revision <= last]
 
     def present_nodes(self) -> list[Node]:
         """Return all nodes, in the order of their creation."""

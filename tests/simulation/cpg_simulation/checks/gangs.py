@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator
 
-from cpg_api.core.node import Node
 from cpg_api.scheduling.forest import Tree
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_simulation.checks.binds import counts
@@ -71,11 +70,7 @@ def _one_domain(change: Change) -> Iterator[Finding | Expectation]:
         if pod is None or tree is None:
             return
         constraints = tree.nodes[place].group.spec.scheduling_constraints
-        members = [
-            other
-            for other in cluster.pods_below(tree, place)
-            if other is pod or (counts(change, other) and not other.is_deleting and _nodes(change, other))
-        ]
+        members = [other for other in cluster.pods_below(tree, place) if other is pod or _pins(change, other)]
         for constraint in (constraints and constraints.topology) or ():
             if not _share_a_domain(change, members, constraint.key):
                 domains = sorted({_domains(change, other, constraint.key).pop() or "no domain" for other in members})
@@ -86,6 +81,13 @@ def _one_domain(change: Change) -> Iterator[Finding | Expectation]:
                 )
 
 
+def _pins(change: Change, member: TrackedPod) -> bool:
+    """Return whether a pod pins domains: it stays, and the scheduler was not shown in time that its node is gone."""
+    shown = change.knowledge.seen(change.process, "nodes", change.sent)
+    states = change.cluster.node_versions(member.node, _seen_nodes(change), shown)
+    return counts(change, member) and not member.is_deleting and bool(states) and None not in states
+
+
 def _share_a_domain(change: Change, members: list[TrackedPod], key: str) -> bool:
     """Return whether there is a domain in which all of these pods are, by the labels that could be known."""
     shared = set.intersection(*(_domains(change, pod, key) for pod in members))
@@ -94,13 +96,13 @@ def _share_a_domain(change: Change, members: list[TrackedPod], key: str) -> bool
 
 def _domains(change: Change, pod: TrackedPod, key: str) -> set[str]:
     """Return the domains in which the node of a pod has been since the scheduler was shown it."""
-    return {node.metadata.labels.get(key, "") for node in _nodes(change, pod)} or {""}
+    states = change.cluster.node_versions(pod.node, _seen_nodes(change))
+    return {node.metadata.labels.get(key, "") for node in states if node is not None} or {""}
 
 
-def _nodes(change: Change, pod: TrackedPod) -> list[Node]:
-    """Return the states of the node of a pod since the scheduler was shown it; none if the node was gone by then."""
-    seen = change.view.revisions.get("nodes", change.write.revision)
-    return [node for node in change.cluster.node_versions(pod.node, seen) if node is not None]
+def _seen_nodes(change: Change) -> float:
+    """Return the newest revision of the nodes that the scheduler was surely shown before it decided."""
+    return change.view.revisions.get("nodes", change.write.revision)
 
 
 ALL_OR_NOTHING = Rule(
