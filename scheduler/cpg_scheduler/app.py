@@ -75,6 +75,7 @@ class _Parts:
     """What runs while this replica leads."""
 
     slices: TimeSlices
+    cache: ClusterCache
     queue: SchedulingQueue
     inbox: EventInbox
     gate: WriteGate
@@ -93,6 +94,8 @@ class _Parts:
         if isinstance(change, Deleted):
             self.status.forget(change.old.metadata.uid)
         elif isinstance(change, Modified) and kind in REPORTED_KINDS:
+            if kind is Pod and self.status.is_overwritten(change.old, change.new):
+                self.cache.change_units_of((change.new.metadata.uid,))
             self.status.on_seen(change.new)
         self.inbox.wake()
 
@@ -275,6 +278,7 @@ def _wire(
     add_pages(shell, cache, queue, preemption, metrics, tasks)
     return _Parts(
         slices=cache.slices,
+        cache=cache,
         queue=queue,
         inbox=inbox,
         gate=gate,

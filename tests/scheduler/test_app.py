@@ -6,14 +6,15 @@ from typing import Any, cast
 
 import pytest
 import structlog
+from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
 from cpg_api.core.node import Node
-from cpg_api.core.pod import Pod
+from cpg_api.core.pod import Pod, PodCondition
 from cpg_client.connection import Connection
 from cpg_client.process import ProcessContext
 from cpg_client.reflector import ReflectorCounts
-from cpg_client.stores import Added, Deleted
+from cpg_client.stores import Added, Deleted, Modified
 from cpg_client.versions import VersionsWentBackError
 from cpg_client.watch_health import CollectionHealth
 from cpg_engine.testing.builders import node, pod
@@ -81,6 +82,15 @@ class AppFixture:
             change = cast("Any", Added(target.metadata.key, target))
             take(change)
             self.cluster.on_change(change, type(target))
+
+    def condition(self, old: Pod, condition: PodCondition) -> Pod:
+        """Let the watch report a condition of a pod; return the pod with it."""
+        assert self.cluster is not None
+        new = replace(old, status=replace(old.status, conditions=(condition,)))
+        change = Modified(old.metadata.key, old, new)
+        self.cluster.cache.on_pod(change)
+        self.cluster.on_change(change, Pod)
+        return new
 
     def patches(self) -> list[SentRequest]:
         """Return the changes of statuses so far."""
@@ -186,6 +196,23 @@ async def test_a_leader_repeats_what_the_api_does_not_show(monkeypatch: pytest.M
         async with asyncio.timeout(5):
             while sum(one.body["status"].get("nominatedNodeName", "") is None for one in fixture.patches()) < 3:
                 await fixture.sent()
+        fixture.shell.stopping.set()
+        await leading
+
+
+async def test_a_condition_is_written_again_after_a_late_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request of an earlier leader arrives after ours; nothing else happens that would lead to an attempt."""
+    fixture = AppFixture(monkeypatch)
+    async with fixture.block as work:
+        await fixture.reflected()
+        fixture.put(node("n1", cpu=1), pod("a", cpu=9))
+        leading = asyncio.create_task(work())
+        assert await fixture.sent(1) == ["/api/v1/namespaces/default/pods/a/status"]
+        ours = convert(to_builtins(fixture.patches()[-1].body["status"]["conditions"][0]), PodCondition)
+        shown = fixture.condition(pod("a", cpu=9), ours)
+        fixture.condition(shown, replace(ours, reason="WaitingForGroup", message="waiting for more pods"))
+        assert await fixture.sent(2) == ["/api/v1/namespaces/default/pods/a/status"] * 2
+        assert fixture.patches()[-1].body["status"]["conditions"][0]["message"] == ours.message
         fixture.shell.stopping.set()
         await leading
 

@@ -75,13 +75,13 @@ class ClusterCache:
         self.victims = Victims(snapshot.ledger, self._pods, self._groups, self.events)
         self.versions = SeenVersions()
         self.storage = StorageCache(
-            snapshot.ledger.storage, events=self.events, versions=self.versions, change_users=self._change_units_of
+            snapshot.ledger.storage, events=self.events, versions=self.versions, change_users=self.change_units_of
         )
         self.devices = DeviceCache(
             snapshot.ledger.devices,
             events=self.events,
             versions=self.versions,
-            change_users=self._change_units_of,
+            change_users=self.change_units_of,
             prepare=snapshot.ledger.device_allocator.stock.refresh,
         )
         self.assumed = AssumedPods(snapshot.ledger.allocators, self.events, self.versions)
@@ -219,7 +219,7 @@ class ClusterCache:
         """Return the unit that a former one is part of by now: its root may have got a parent since."""
         return unit if unit.flavour == SINGLE_POD else self._groups.current_unit(unit)
 
-    def _change_units_of(self, users: Iterable[str]) -> None:
+    def change_units_of(self, users: Iterable[str]) -> None:
         """Note that the units of these pods, by UID, have changed, where they are pending."""
         pods = (self.pods[uid] for uid in users if uid in self.pods)
         self.events.change_units(self.unit_of(pod) for pod in pods if self.is_pending(pod))

@@ -307,6 +307,23 @@ async def test_a_report_that_is_not_written_yet_is_not_forgotten(status: "Status
     status.writer.on_seen(pod("never-reported"))
 
 
+async def test_a_reason_that_was_not_reported_overwrites_the_shown_one(status: "StatusFixture") -> None:
+    """While the watch has not shown a report, or a nomination is to bring one, a change may be our own."""
+    plain, shown = pod("p"), with_condition(pod("p"), "no room")
+    reason = PodCondition(type="PodScheduled", status="False", reason="WaitingForGroup", message="too few")
+    late = replace(plain, status=PodStatus(conditions=(reason,)))
+    status.report(plain, "no room")
+    assert not status.writer.is_overwritten(late, shown)
+    await status.writer.drained()
+    assert not status.writer.is_overwritten(late, shown)
+    status.writer.on_seen(shown)
+    assert status.writer.is_overwritten(shown, late)
+    assert not status.writer.is_overwritten(shown, with_condition(plain, "less room"))
+    assert not status.writer.is_overwritten(plain, late)
+    status.report_nominated(plain, "evicting")
+    assert not status.writer.is_overwritten(late, shown)
+
+
 async def test_a_new_generation_of_a_group_is_written_without_an_event(status: "StatusFixture") -> None:
     """The condition names the generation that it is about; the message is the same."""
     old = group_with_condition("False", "too few")
