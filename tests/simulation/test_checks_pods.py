@@ -1,10 +1,11 @@
 """The rules about pods at the end of a night: each with a state that breaks it and one that does not."""
 
+import json
 from typing import Any
 
 import pytest
 
-from cpg_simulation.checks.history import HandRequest, History
+from cpg_simulation.checks.history import PREEMPTING, HandRequest, History
 
 WHY = "Pending pods say why"
 
@@ -50,18 +51,48 @@ def test_a_pod_of_higher_priority_gets_its_room(priority: int, broken: list[str]
     assert history.settled() == broken
 
 
-def test_victims_that_cannot_be_deleted_are_left_out() -> None:
-    """A refusal excludes victims for five minutes, so nothing can be said about preemption in that time."""
+MARK = {"type": "DisruptionTarget", "status": "True", "message": f"{PREEMPTING} pod team/a uid"}
+
+
+@pytest.mark.parametrize(
+    ("method", "subresource", "condition", "is_left_out"),
+    [
+        ("DELETE", "", {}, True),
+        ("PATCH", "/status", MARK, True),
+        ("PATCH", "/status", {**MARK, "status": "False"}, False),
+        ("PATCH", "/status", {"type": "PodScheduled"}, False),
+        ("POST", "/binding", {}, False),
+    ],
+)
+def test_victims_that_cannot_be_evicted_are_left_out(
+    method: str,
+    subresource: str,
+    condition: dict[str, str],
+    is_left_out: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    """A refused mark or deletion excludes a victim for five minutes; nothing else does."""
     history = waiting("4", priority=100)
     history.pod("low", node="n", priority=10, cpu="4")
-    history.checks.refused(_deletion(), 0.0)
-    assert history.settled() == []
+    history.checks.refused(_request(method, f"low{subresource}", condition), 0.0)
+    assert ("Higher priorities get their room" not in history.settled()) is is_left_out
     history.now = 301.0
     assert "Higher priorities get their room" in history.settled()
 
 
-def _deletion() -> HandRequest:
-    return HandRequest("DELETE", "/api/v1/namespaces/team/pods/low", "scheduler-0")
+def test_other_victims_than_a_refused_one_make_room() -> None:
+    """A refusal says nothing about the other pods."""
+    history = waiting("4", priority=100)
+    for name in "nm":
+        history.node(name, cpu="4")
+        history.pod(f"low-{name}", node=name, priority=10, cpu="4")
+    history.checks.refused(_request("PATCH", "low-n/status", MARK), 0.0)
+    assert history.settled() == ["Higher priorities get their room"]
+    assert "Pod team/low-m" in history.checks.violations[0].objects
+
+
+def _request(method: str, path: str, condition: dict[str, str]) -> HandRequest:
+    body = json.dumps({"status": {"conditions": [condition] if condition else []}}).encode()
+    return HandRequest(method, f"/api/v1/namespaces/team/pods/{path}", "scheduler-0", body=body)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from cpg_api.scheduling.names import GROUP, SCHEDULER_NAME
 from cpg_scheduler.preemption.planner import REFUSED_VICTIM_TTL_SECONDS
 from cpg_simulation.checks.changes import Change, role_of
 from cpg_simulation.checks.cluster import ObservedCluster
+from cpg_simulation.checks.evictions import victim_of
 from cpg_simulation.checks.knowledge import Knowledge
 from cpg_simulation.checks.leases import LEASES, Leases
 from cpg_simulation.checks.night_end import NightEnd
@@ -43,7 +44,8 @@ class Checks:
         self._due: list[tuple[float, int, float, Rule, Expectation]] = []
         self._numbers = itertools.count()
         self._revision = 0
-        self._refused_until = 0.0
+        self._refused_until: dict[str, float] = {}
+        """Until when pods may be no victims, by UID."""
 
     # What the coordinator reports.
 
@@ -87,10 +89,12 @@ class Checks:
     def refused(self, request: SentRequest, now: float) -> None:
         """Note that a request was refused.
 
-        A pod that cannot be deleted is no victim for a while, and a pod that is not bound leaves its tree incomplete.
+        A pod that cannot be marked or deleted is no victim for a while.
+        A pod that is not bound leaves its tree incomplete.
         """
-        if request.method == "DELETE" and "/pods/" in request.path:
-            self._refused_until = now + REFUSED_VICTIM_TTL_SECONDS
+        victim = self.cluster.pods.get(victim_of(request))
+        if victim is not None:
+            self._refused_until[victim.pod.metadata.uid] = now + REFUSED_VICTIM_TTL_SECONDS
         elif request.method == "POST" and request.path.endswith("/binding"):
             self.cluster.bind_refused_at[self._batch_of(request)[1]] = now
 
@@ -133,7 +137,7 @@ class Checks:
     def is_settled(self, living: Collection[str], now: float) -> bool:
         """Return whether what has to hold at the end of a night holds now, and nothing is expected any more."""
         self.advance(now)
-        if self._due or now < self._refused_until:
+        if self._due:
             return False
         night_end = self._night_end(living, now)
         return not any(True for rule in SETTLED_RULES for _ in rule.check(night_end))
@@ -148,7 +152,8 @@ class Checks:
 
     def _night_end(self, living: Collection[str], now: float) -> NightEnd:
         processes = frozenset(map(self.knowledge.process, living))
-        return NightEnd(self.cluster, self.leases, processes, now, self._refused_until)
+        refused = frozenset(uid for uid, until in self._refused_until.items() if now < until)
+        return NightEnd(self.cluster, self.leases, processes, now, refused)
 
     def _take(self, rule: Rule, findings: Iterable[Finding | Expectation], now: float) -> None:
         for found in findings:

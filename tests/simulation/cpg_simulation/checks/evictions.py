@@ -1,5 +1,6 @@
 """Which pods the scheduler may evict, and that units are evicted as a whole."""
 
+import json
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -9,10 +10,11 @@ from cpg_api.scheduling.names import DISRUPTION_TARGET
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_simulation.checks.changes import SCHEDULER, Change
 from cpg_simulation.checks.cluster import ObservedCluster, TrackedPod
-from cpg_simulation.checks.values import Expectation, Finding, Object, Rule
+from cpg_simulation.checks.values import Expectation, Finding, Object, Rule, SentRequest
 
 Findings = Iterator[Finding | Expectation]
 _PREEMPTOR = re.compile(r"\S+: preempting to accommodate a higher priority (\w+) (\S+) (\S+)")
+_POD = re.compile(r"/api/v1/namespaces/([^/]+/)pods/([^/]+)(?:/status)?")
 NEVER = "Never"
 WHOLE_UNIT_SECONDS = 60.0
 
@@ -32,6 +34,18 @@ def preemptor_of(conditions: list[Object]) -> PreemptorName | None:
             match = _PREEMPTOR.fullmatch(condition.get("message", ""))
             return PreemptorName(*match.groups()) if match else None
     return None
+
+
+def victim_of(request: SentRequest) -> str:
+    """Return the name of the pod that a request deletes, or marks as a victim; empty for another request."""
+    found = _POD.fullmatch(request.path)
+    if found is None or request.method not in {"DELETE", "PATCH"}:
+        return ""
+    if request.method == "PATCH":
+        conditions = json.loads(request.body).get("status", {}).get("conditions", [])
+        if preemptor_of(conditions) is None:
+            return ""
+    return "".join(found.groups())
 
 
 def _marked_first(change: Change) -> Findings:

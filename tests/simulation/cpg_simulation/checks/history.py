@@ -22,6 +22,7 @@ class HandRequest:
     user: str = ""
     manager: str = ""
     query: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
 
 
 @dataclass(frozen=True, kw_only=True)

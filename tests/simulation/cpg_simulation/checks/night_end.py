@@ -22,8 +22,8 @@ class NightEnd:
     leases: Leases
     living: AbstractSet[str]
     now: float
-    refused_until: float = 0.0
-    """Until when pods may be no victims because the API server has refused to delete them."""
+    refused: AbstractSet[str] = frozenset()
+    """The pods, by UID, that may be no victims because the API server has refused to mark or delete them."""
 
     @cached_property
     def states(self) -> Sequence[GroupState]:
@@ -33,4 +33,4 @@ class NightEnd:
     @cached_property
     def opinion(self) -> SecondOpinion:
         """What a scheduler would do that starts now."""
-        return ask(self.cluster, self.now)
+        return ask(self.cluster, self.now, self.refused)

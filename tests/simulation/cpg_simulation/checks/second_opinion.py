@@ -54,8 +54,11 @@ class SecondOpinion(Struct):
                 self.groups[key_of(update.group)] = update
 
 
-def ask(cluster: ObservedCluster, now: float) -> SecondOpinion:
-    """Return what a scheduler would do that starts now: each unit is decided about as if it were the only one."""
+def ask(cluster: ObservedCluster, now: float, refused: Iterable[str] = ()) -> SecondOpinion:
+    """Return what a scheduler would do that starts now: each unit is decided about as if it were the only one.
+
+    It evicts no pod that is ``refused``, by UID: the scheduler that runs may exclude it from its plans.
+    """
     settings = SchedulerSettings(scheduler_name=cluster.scheduler_name)
     options, found = settings.options(), SecondOpinion()
     cache = _fresh_cache(cluster, options, now)
@@ -67,6 +70,8 @@ def ask(cluster: ObservedCluster, now: float) -> SecondOpinion:
         clock=lambda: now,
         log=structlog.wrap_logger(structlog.ReturnLogger(), processors=[]),
     )
+    for uid in refused:
+        machine._planner.exclude(uid)
     machine.recover()  # nothing performs the instructions
     found.nominated = {uid for uid, _ in cache.reservations.items()}
     for key in pending_units(cache):

@@ -11,6 +11,7 @@ from cpg_api.scheduling.names import (
     REASON_UNSCHEDULABLE,
     REASON_WAITING_FOR_GROUP,
 )
+from cpg_scheduler.preemption.planner import REFUSED_VICTIM_TTL_SECONDS
 from cpg_scheduler.status.reasons import REASON_BIND_IN_DOUBT, REASON_WAITING_FOR_DEVICES, REASON_WAITING_FOR_VOLUMES
 from cpg_simulation.checks.cluster import ObservedCluster, TrackedPod
 from cpg_simulation.checks.evictions import preemptor_of
@@ -41,11 +42,9 @@ def _what_fits_is_bound(end: NightEnd) -> Iterator[Finding]:
 def _preemptors_evict(end: NightEnd) -> Iterator[Finding]:
     """Yield the units for which a scheduler that starts now would evict pods."""
     for unit, victims in end.opinion.evictions.items():
-        if end.now >= end.refused_until:
-            yield Finding(
-                (unit, *victims),
-                f"{unit} waits, and a scheduler that starts now would evict {', '.join(victims)} for it",
-            )
+        yield Finding(
+            (unit, *victims), f"{unit} waits, and a scheduler that starts now would evict {', '.join(victims)} for it"
+        )
 
 
 def _pending_pods_say_why(end: NightEnd) -> Iterator[Finding]:
@@ -106,7 +105,10 @@ WHAT_FITS_IS_BOUND = Rule(
 )
 PREEMPTORS_EVICT = Rule(
     name="Higher priorities get their room",
-    promise=f"After {QUIET_SECONDS:g} quiet seconds a scheduler that starts anew finds nothing to evict.",
+    promise=(
+        f"After {QUIET_SECONDS:g} quiet seconds a scheduler that starts anew finds nothing to evict, apart from pods of"
+        f" which an eviction was refused in the last {REFUSED_VICTIM_TTL_SECONDS / 60:g} minutes."
+    ),
     check=_preemptors_evict,
     seconds=QUIET_SECONDS,
 )

@@ -31,6 +31,10 @@ class SentRequest(Protocol):
     def manager(self) -> str:
         """The field manager if the query names none."""
 
+    @property
+    def body(self) -> bytes:
+        """Its body."""
+
 
 class RecordedWrite(Protocol):
     """What the rules read of an entry in the journal of the API server."""
