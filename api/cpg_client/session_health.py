@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from cpg_client.resources import Resource
-from cpg_client.watch_health import CollectionHealth, WatchHealth
+from cpg_client.watch_health import MAX_SECONDS_TO_RESUME, CollectionHealth, WatchHealth
 
 
 @dataclass
 class _ListedHealth(CollectionHealth):
-    last_listed: float = float("-inf")
+    last_gap: float = float("-inf")
 
 
 class SessionHealth(WatchHealth):
@@ -37,14 +37,20 @@ class SessionHealth(WatchHealth):
     def record_data(self, path: str, *, listed: bool = False) -> None:
         """Record data from the server about a collection; ``listed`` marks a complete list."""
         if (health := self._collections.get(path)) is not None:
-            health.record_data(now := self._clock())
-            health.last_listed = now if listed else health.last_listed
+            now = self._clock()
+            failed_for = 0.0 if health.failing_since is None else now - health.failing_since
+            health.record_data(now)
+            if listed or failed_for >= MAX_SECONDS_TO_RESUME:
+                health.last_gap = now
 
     def record_failure(self, path: str, *, refused: bool = False) -> None:
         """Record a failed or refused request."""
         if (health := self._collections.get(path)) is not None:
             health.record_failure(self._clock(), refused=refused)
 
-    def last_listed(self) -> float:
-        """Return when a collection was last listed. Deletions before a list are never reported."""
-        return max((health.last_listed for health in self._collections.values()), default=float("-inf"))
+    def last_gap(self) -> float:
+        """Return when a collection was last listed, or answered after an outage as long as a restore of etcd.
+
+        Deletions before a list are never reported. A watch that resumes after a restore does not report its changes.
+        """
+        return max((health.last_gap for health in self._collections.values()), default=float("-inf"))

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 FORBIDDEN_GRACE_SECONDS = 10.0
 """Seconds of 403 after which a namespace counts as forbidden. A starting server may learn our rights late."""
+MAX_SECONDS_TO_RESUME = 3.0
+"""Seconds for which a watch may have been without a connection and still resume."""
 
 
 @dataclass

@@ -32,12 +32,11 @@ from cpg_client.connection import Connection, Params
 from cpg_client.errors import ApiError, ClientError, ConnectionFailedError, UnreadableAnswerError
 from cpg_client.http1 import MAX_LINE_BYTES
 from cpg_client.retrying import WatchBackoff
+from cpg_client.watch_health import MAX_SECONDS_TO_RESUME
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 
 _MIN_STREAM_SECONDS = 1.0
-MAX_SECONDS_TO_RESUME = 3.0
-"""Seconds for which a watch may have been without a connection and still resume."""
 
 
 class WatchEvent(msgspec.Struct, frozen=True):

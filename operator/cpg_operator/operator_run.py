@@ -29,6 +29,7 @@ from cpg_client.process import (
 from cpg_client.readiness import Readiness
 from cpg_client.shared_session import open_shared_session
 from cpg_client.timing import REAL_TIME, Timing, run_until
+from cpg_client.versions import VersionsWentBackError
 from cpg_operator.admission.certifier import Certifier
 from cpg_operator.components import Components, Kinds, build_components
 from cpg_operator.metrics import OperatorMetrics
@@ -196,6 +197,8 @@ class OperatorRun:
         while True:
             try:
                 return await attempt()
+            except VersionsWentBackError:
+                raise
             except ClientError as error:
                 self._context.log.warning("API server not reached", error=str(error))
                 await self._timing.sleep(RETRY_SECONDS)

@@ -53,7 +53,7 @@ def test_other_paths_are_ignored(health: SessionHealth) -> None:
     """Only the given collections count."""
     health.record_data("/version", listed=True)
     health.record_failure("/version")
-    assert (health.last_listed(), health.longest_failure(9.0), health.longest_silence(9.0)) == (float("-inf"), 0, 9)
+    assert (health.last_gap(), health.longest_failure(9.0), health.longest_silence(9.0)) == (float("-inf"), 0, 9)
 
 
 def test_the_last_list_is_remembered(health: SessionHealth, clock: Clock) -> None:
@@ -62,7 +62,19 @@ def test_the_last_list_is_remembered(health: SessionHealth, clock: Clock) -> Non
     health.record_data(PATH, listed=True)
     clock.now = 4.0
     health.record_data(PATH)
-    assert health.last_listed() == 3
+    assert health.last_gap() == 3
+
+
+@pytest.mark.parametrize(("failed_for", "gap"), [(2.9, float("-inf")), (3.0, 4.0)])
+def test_an_outage_as_long_as_a_restore_is_a_gap(
+    health: SessionHealth, clock: Clock, failed_for: float, gap: float
+) -> None:
+    """A watch that resumes after it misses what the restore has changed; after a shorter one it misses nothing."""
+    clock.now = 4.0 - failed_for
+    health.record_failure(PATH)
+    clock.now = 4.0
+    health.record_data(PATH)
+    assert health.last_gap() == gap
 
 
 async def test_responses_chunks_and_failures_are_recorded(health: SessionHealth, clock: Clock) -> None:
@@ -92,7 +104,7 @@ async def test_responses_chunks_and_failures_are_recorded(health: SessionHealth,
                 assert health.longest_failure(1.0) == 0
                 assert health.longest_failure(2.0) == 1
             async with session.get(url) as listed:
-                assert (await listed.json(), health.last_listed(), health.longest_failure(2.0)) == ({}, 1, 0)
+                assert (await listed.json(), health.last_gap(), health.longest_failure(2.0)) == ({}, 1, 0)
             async with session.get(url, params={"status": "403"}):
                 assert health.collections()[PATH].refused_since == 1
             clock.now = 2.0
@@ -101,7 +113,7 @@ async def test_responses_chunks_and_failures_are_recorded(health: SessionHealth,
                 clock.now = 9.0
                 gate.set()
                 assert [piece async for piece in watched.content.iter_chunked(99)] == [b"piece"]
-            assert (health.longest_silence(9.0), health.last_listed()) == (0, 1)
+            assert (health.longest_silence(9.0), health.last_gap()) == (0, 1)
     finally:
         await runner.cleanup()
     async with open_shared_session(Endpoint(server=server), session_health=health) as session:

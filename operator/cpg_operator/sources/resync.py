@@ -9,6 +9,7 @@ from cpg_client.flavours import FlavourNotServedError, served_flavours
 from cpg_client.resources import Resource
 from cpg_client.session_health import SessionHealth
 from cpg_client.timing import Timing
+from cpg_client.versions import VersionsWentBackError
 from cpg_operator.metrics import OperatorMetrics
 from cpg_operator.sources.sweep import Sweeper
 
@@ -34,7 +35,7 @@ class Resync:
         metrics: OperatorMetrics,
         timing: Timing,
     ) -> None:
-        """Check nothing yet; ``health`` says when Kopf has last listed, and ``period`` how often to sweep at least."""
+        """Check nothing yet; ``health`` says when Kopf may have missed changes, ``period`` how often to sweep."""
         self._connection = connection
         self._sweeper = sweeper
         self._health = health
@@ -45,7 +46,7 @@ class Resync:
         self._log: FilteringBoundLogger = structlog.get_logger()
 
     async def run(self, kinds: dict[str, dict[type, Resource]]) -> None:
-        """Return once the API server serves other kinds than these."""
+        """Return once the API server serves other kinds than these; raise ``VersionsWentBackError`` if a sweep does."""
         clock = self._timing.clock
         began = swept = clock()
         while True:
@@ -55,12 +56,14 @@ class Resync:
                 if await served_flavours(self._connection, self._api) != kinds:
                     return
                 now = clock()
-                is_due = now - swept >= self._period or self._health.last_listed() > swept
+                is_due = now - swept >= self._period or self._health.last_gap() > swept
                 if is_due or now - began < SETTLING_SECONDS:
                     await self._sweep()
                     swept = now
             except FlavourNotServedError:
                 return
+            except VersionsWentBackError:
+                raise
             except ClientError as error:
                 self._log.warning("API server not reached", error=str(error))
 

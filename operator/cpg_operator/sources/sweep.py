@@ -5,10 +5,13 @@ sweep fills the view, so that no tree is judged on partial data; Kopf's own LIST
 reports a deletion during a sweep, the object stays deleted although the LIST may have it, because Kopf will not report
 the deletion again. A LIST may be long, so other tasks run while it is processed. It is processed page by page, and of
 each object only what the steps read is kept.
+
+An object that is listed at an older version than it had in the view before the LIST shows that etcd was restored from a
+backup. The view would keep the newer state for ever, so the sweep raises ``VersionsWentBackError``, as reflectors do.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from itertools import product
 from typing import TypeVar, cast
 
@@ -17,6 +20,7 @@ from cpg_client.connection import Connection
 from cpg_client.errors import ApiError
 from cpg_client.listing import pages
 from cpg_client.resources import Resource
+from cpg_client.versions import VersionsWentBackError, is_older
 from cpg_operator.sources.rejections import Rejections
 from cpg_operator.turns import MAX_SECONDS_PER_TURN
 from cpg_operator.view.cluster_view import ClusterView
@@ -64,17 +68,19 @@ class Sweeper:
 
     async def _sweep(self, flavour: str, kind: type, resource: Resource, namespace: str | None) -> int:
         known_before = self._view.by_uid(flavour, kind)
+        voided: dict[str, ManagedObject] = {}
         self._view.track_deletions()
         listed: set[str] = set()
         wrong = 0
         async for page in pages(self._connection, resource.path(namespace)):
             if page.number == 0:  # the pages before are void: their objects may be gone
-                known_before |= {uid: one for uid, one in self._view.by_uid(flavour, kind).items() if uid in listed}
+                voided |= {uid: one for uid, one in self._view.by_uid(flavour, kind).items() if uid in listed}
                 listed.clear()
             async for item in self._in_turns(page.items):
                 found = parse_object(item, cast("type[ManagedObject]", kind))
+                _refuse_older(resource.path(namespace), known_before, found)
                 wrong += self._compare(flavour, kind, found, listed)
-        async for uid, known in self._in_turns(known_before.items()):
+        async for uid, known in self._in_turns((known_before | voided).items()):
             if uid not in listed and namespace in {None, known.metadata.namespace}:
                 wrong += self._view.remove(flavour, known)
         return wrong
@@ -96,3 +102,12 @@ class Sweeper:
             if clock() - since >= MAX_SECONDS_PER_TURN:
                 await asyncio.sleep(0)
                 since = clock()
+
+
+def _refuse_older(path: str, known_before: Mapping[str, ManagedObject], found: ManagedObject | Rejected) -> None:
+    """Raise ``VersionsWentBackError`` if an object is older than it was in the view before the LIST."""
+    if isinstance(found, Rejected) or (known := known_before.get(found.metadata.uid)) is None:
+        return
+    before, listed = known.metadata.resource_version, found.metadata.resource_version
+    if is_older(listed, before):
+        raise VersionsWentBackError(f"{path} {found.metadata.key}", before, listed)

@@ -12,6 +12,7 @@ from cpg_client.flavours import KINDS, FlavourNotServedError
 from cpg_client.resources import CPG_POD_GROUPS
 from cpg_client.session_health import SessionHealth
 from cpg_client.timing import Timing
+from cpg_client.versions import VersionsWentBackError
 from cpg_operator.metrics import MetricsSnapshot, OperatorMetrics
 from cpg_operator.sources import resync
 from cpg_operator.sources.resync import SETTLING_SECONDS, Resync
@@ -83,6 +84,21 @@ async def test_a_sweep_follows_each_list_of_kopf(*, listed: bool) -> None:
     assert [round(moment) for moment in rig.swept if moment > SETTLING_SECONDS] == ([108] if listed else [333])
     page = rig.metrics.page(MetricsSnapshot(states=(), queued=0, pending_writes=0, watch_age=0.0)).decode()
     assert f"cpg_operator_view_behind_total {len(rig.swept)}.0" in page
+
+
+@pytest.mark.usefixtures("served")
+async def test_versions_that_went_back_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other failures of a sweep do not: it is repeated at the next check."""
+    rig = Rig(end=400)
+    failures = iter([ConnectionFailedError("server", "GET", "lost"), VersionsWentBackError("/things", "5", "4")])
+
+    async def sweep() -> int:
+        raise next(failures)
+
+    monkeypatch.setattr(rig, "sweep", sweep)
+    with pytest.raises(VersionsWentBackError):
+        await rig.run()
+    assert rig.now == 18.0
 
 
 @pytest.mark.parametrize("answer", [{}, FlavourNotServedError("none")])

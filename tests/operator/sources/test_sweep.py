@@ -17,6 +17,7 @@ from cpg_client.errors import ApiError
 from cpg_client.flavours import CRD
 from cpg_client.resources import CPG_POD_GROUPS, Resource
 from cpg_client.timing import Timing
+from cpg_client.versions import VersionsWentBackError
 from cpg_engine.testing.builders import metadata, pod_group
 from cpg_operator.metrics import MetricsSnapshot, OperatorMetrics
 from cpg_operator.sources.rejections import Rejections
@@ -109,9 +110,25 @@ async def test_missed_changes_are_found(rig: Rig) -> None:
 
 async def test_a_newer_version_in_the_view_stays(rig: Rig) -> None:
     """A LIST may be older than Kopf's events meanwhile."""
-    rig.view.put(CRD, group("a", "5"))
-    rig.hold([group("a", "4")])
+    rig.view.put(CRD, group("a", "3"))
+    rig.hold([group("a", "4"), group("b", "4")])
+
+    def change() -> None:
+        rig.view.put(CRD, group("a", "5"))
+        rig.view.put(CRD, group("b", "5"))
+
+    rig.server.meanwhile = change
     assert await rig.sweeper.sweep() == 0
+
+
+async def test_a_list_with_an_older_version_than_before_it_shows_a_restored_etcd(rig: Rig) -> None:
+    """The view would keep the newer state, which is void. Another object of the name is no older version."""
+    rig.view.put(CRD, group("a", "5"))
+    rig.hold([group("a", "4", uid="second")])
+    assert await rig.sweeper.sweep() == 1
+    rig.hold([group("a", "3", uid="second")])
+    with pytest.raises(VersionsWentBackError, match="/podgroups default/a went back from 4 to 3"):
+        await rig.sweeper.sweep()
 
 
 async def test_an_object_that_is_deleted_during_a_list_stays_deleted(rig: Rig) -> None:
