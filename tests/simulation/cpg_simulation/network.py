@@ -173,6 +173,8 @@ class _Connection:
         self._network = network
         self._received = b""
         self._is_open = True
+        self._is_broken = False
+        """Whether what is under way to the server is lost."""
         self._arrives_there = 0.0
         self._arrives_back = 0.0
         self._is_pumping = False
@@ -198,6 +200,7 @@ class _Connection:
 
     def reset(self) -> None:
         """Break: what is under way in both directions is lost, what the server has received takes effect."""
+        self._is_broken = True
         if self._is_open:
             self.close()
             self._network.coordinator.after(
@@ -230,6 +233,8 @@ class _Connection:
 
     def _arrive(self, request: Request, treatment: Treatment) -> None:
         network = self._network
+        if self._is_broken:
+            return
         if network.is_down or treatment.is_lost_before or network.faults.is_cut_off(self.process.name):
             self.reset()
             return
