@@ -66,7 +66,7 @@ scenario: $(READY) ## play one scenario and print every decision with its reason
 e2e: $(READY) ## run the tests against real control planes, and the chart on real nodes if this machine can
 	@$(BIN)/cpg-lab build
 	@why=$$(sh tools/realnode.sh) && tests="e2e and not workloads" || tests="e2e and not workloads and not realnode"; \
-	GOGC=400 $(PYTEST) tests/e2e -m "$$tests" -n 6 --dist loadfile --no-loadscope-reorder && \
+	GOGC=400 $(PYTEST) tests/e2e -m "$$tests" -n 4 --dist loadfile --no-loadscope-reorder && \
 	{ [ "$$tests" = "e2e and not workloads" ] || echo "NOT RUN: the chart in containers (pytest -m realnode): $$why"; }
 
 workloads: $(READY) ## run the tests with the real controllers of JobSet, LeaderWorkerSet, Ray, Kubeflow Trainer and Kueue
