@@ -122,7 +122,7 @@ class Attack:
         return resource.path("hostile" if resource.namespaced else None, name, part)
 
     async def _request(self, method: str, path: str, body: bytes) -> None:
-        """Send one request, as an administrator who wants no help: unknown and duplicate fields are ignored."""
+        """Send one request as an administrator, without field validation: unknown fields are ignored."""
         send = self._connection.post if method == "POST" else self._connection.patch
         try:
             answer: Plain = decode(await send(path, body, params={"fieldValidation": "Ignore"}))

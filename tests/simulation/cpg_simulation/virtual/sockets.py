@@ -38,8 +38,6 @@ class VirtualSocket:
         self._reader: Callable[[], object] | None = None
         self._writer: Callable[[], object] | None = None
         self.is_closed = False
-        self.room: int | None = None
-        """Bytes that can be sent at present; None for any number."""
 
     # What a process calls.
 
@@ -61,16 +59,11 @@ class VirtualSocket:
         return self._end
 
     def send(self, data: bytes) -> int:
-        """Send data, as far as there is room; return how many bytes were sent."""
+        """Send data; return how many bytes were sent, which is all of them."""
         if isinstance(self._end, OSError):
             raise self._end
-        sent = len(data) if self.room is None else min(len(data), self.room)
-        if not sent:
-            raise BlockingIOError
-        if self.room is not None:
-            self.room -= sent
-        self._peer.receive(bytes(data[:sent]))
-        return sent
+        self._peer.receive(bytes(data))
+        return len(data)
 
     def close(self) -> None:
         """Close the connection."""
@@ -87,10 +80,9 @@ class VirtualSocket:
             self._loop.notify(self._on_readable)
 
     def set_writer(self, callback: Callable[[], object] | None) -> None:
-        """Call something once there is room."""
+        """Call something soon: there is always room."""
         self._writer = callback
-        if self.room != 0:
-            self._loop.notify(self._on_writable)
+        self._loop.notify(self._on_writable)
 
     # What the network calls.
 
@@ -108,11 +100,6 @@ class VirtualSocket:
                 self._received.clear()
             self._loop.notify(self._on_readable)
 
-    def make_room(self) -> None:
-        """Let any number of bytes be sent again."""
-        self.room = None
-        self._loop.notify(self._on_writable)
-
     @property
     def _is_readable(self) -> bool:
         return bool(self._received) or self._end is not None
@@ -128,5 +115,5 @@ class VirtualSocket:
             self._on_readable()
 
     def _on_writable(self) -> None:
-        if self._writer is not None and self.room != 0:
+        if self._writer is not None:
             self._writer()
