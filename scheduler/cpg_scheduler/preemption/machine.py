@@ -168,6 +168,7 @@ class PreemptionMachine:
                 self._end(event.unit)
             case CorrectionDue():
                 self._corrections.run()
+                self._planner.readmit()
             case _:
                 self._on_outcome(event)
         return self._instructions()

@@ -108,10 +108,17 @@ class Planner:
         """Exclude a pod from plans for a while: the API server refuses to evict it."""
         self._refused_until[uid] = self._clock() + REFUSED_VICTIM_TTL_SECONDS
 
+    def readmit(self) -> None:
+        """Let pods be victims again that were excluded long enough; the preemptors that they may help are requeued."""
+        now = self._clock()
+        for uid in [uid for uid, until in self._refused_until.items() if until <= now]:
+            del self._refused_until[uid]
+            pod = self._cache.pods.get(uid)
+            if pod is not None and pod.spec.node_name:
+                self._cache.events.free_node(pod.spec.node_name)
+
     def _excluded(self) -> Collection[str]:
         """Return the pods that are no candidates: they terminate anyway, or have been refused."""
-        now = self._clock()
-        self._refused_until = {uid: until for uid, until in self._refused_until.items() if until > now}
         return self._active.awaited() | self._refused_until.keys() | self._terminating.expected()
 
 

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from cpg_api.core.node import Taint
 from cpg_engine.testing.builders import node, pod, pod_group
+from cpg_scheduler.preemption.events import CorrectionDue
 from cpg_scheduler.preemption.jobs import UnitFailed
 from cpg_scheduler.testing.preemption_setup import FOUND, full, gang, low, message, plans, terminating
 from cpg_scheduler.testing.stage import Stage
@@ -72,6 +73,23 @@ def test_a_refused_victim_is_left_out_of_the_next_plan() -> None:
     assert job.id in stage.executor.cancelled
     stage.settle(60)
     assert (stage.evicted, stage.bound()["high"]) == (["other"], "n2")
+
+
+def test_a_refused_victim_can_be_evicted_after_five_minutes() -> None:
+    """The preemptor is attempted then, even if its last attempt was a moment before."""
+    stage = Stage(node("n1", cpu=1), low("guarded"))
+    stage.put(pod("high", cpu=1, priority=100))
+    stage.run_passes()
+    (job,) = stage.executor.preparing
+    stage.refuse_eviction(job.id, job.victims[0].pods[0])
+    for seconds in (290, 5, 10):
+        stage.put(node("n1", cpu=1, labels={"seen": str(seconds)}))
+        stage.report(CorrectionDue())
+        stage.settle(seconds)
+        assert stage.evicted == []
+    stage.report(CorrectionDue())
+    stage.settle(10)
+    assert stage.evicted == ["guarded"]
 
 
 @pytest.mark.parametrize("when", ["before its bind", "after its bind"])
