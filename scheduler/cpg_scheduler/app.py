@@ -18,6 +18,7 @@ from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod
 from cpg_api.integrations.registry import Integrations
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
+from cpg_api.scheduling.forest import Group, key_of
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_client import garbage
 from cpg_client.connection import Connection
@@ -44,6 +45,7 @@ from cpg_scheduler.binding.volumes import VolumeBinder
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.cycle import SchedulingLoop
 from cpg_scheduler.inbox import EventInbox
+from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.observability.metrics import SchedulerMetrics
 from cpg_scheduler.observability.overcommit import OvercommitWatch
 from cpg_scheduler.pages import add_pages, build_metrics
@@ -94,10 +96,19 @@ class _Parts:
         if isinstance(change, Deleted):
             self.status.forget(change.old.metadata.uid)
         elif isinstance(change, Modified) and kind in REPORTED_KINDS:
-            if kind is Pod and self.status.is_overwritten(change.old, change.new):
-                self.cache.change_units_of((change.new.metadata.uid,))
+            if self.status.is_overwritten(change.old, change.new):
+                self._requeue(change.new)
             self.status.on_seen(change.new)
         self.inbox.wake()
+
+    def _requeue(self, seen: Pod | Group) -> None:
+        """Have the unit of a pod or group attempted, or its status resynced."""
+        if isinstance(seen, Pod):
+            self.cache.change_units_of((seen.metadata.uid,))
+            return
+        key = key_of(seen)
+        found = [flavour for flavour, store in self.cache.stores.items() if key in store]
+        self.cache.events.change_units(self.cache.current_unit(UnitKey(flavour, key)) for flavour in found)
 
 
 async def run(endpoint: Endpoint, settings: SchedulerSettings) -> None:

@@ -11,18 +11,28 @@ from msgspec.structs import replace
 
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod, PodCondition
+from cpg_api.meta import Condition
+from cpg_api.scheduling.forest import key_of
+from cpg_api.scheduling.podgroup import PodGroup, PodGroupStatus
 from cpg_client.connection import Connection
+from cpg_client.flavours import CRD
 from cpg_client.process import ProcessContext
 from cpg_client.reflector import ReflectorCounts
 from cpg_client.stores import Added, Deleted, Modified
 from cpg_client.versions import VersionsWentBackError
 from cpg_client.watch_health import CollectionHealth
-from cpg_engine.testing.builders import node, pod
+from cpg_engine.testing.builders import composite, node, pod, pod_group
 from cpg_scheduler import app, reflectors
+from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.preemption import corrections
 from cpg_scheduler.reflectors import ReflectedCluster, ServedKinds
 from cpg_scheduler.settings import SchedulerSettings
 from cpg_scheduler.testing.fake_connection import FakeConnection, SentRequest
+
+
+def group_status(reason: str) -> PodGroupStatus:
+    """Return the status of a group that waits for some reason."""
+    return PodGroupStatus(conditions=(Condition(type="PodGroupInitiallyScheduled", status="False", reason=reason),))
 
 
 class FakeReflector:
@@ -68,7 +78,7 @@ class AppFixture:
             await asyncio.sleep(0)
 
     async def _discover(self, *_: object) -> ServedKinds:
-        return ServedKinds({}, {})
+        return ServedKinds({CRD: {}}, {})
 
     def _reflectors(self, _: object, cluster: ReflectedCluster, __: object) -> list[Any]:
         self.cluster = cluster
@@ -213,6 +223,25 @@ async def test_a_condition_is_written_again_after_a_late_one(monkeypatch: pytest
         fixture.condition(shown, replace(ours, reason="WaitingForGroup", message="waiting for more pods"))
         assert await fixture.sent(2) == ["/api/v1/namespaces/default/pods/a/status"] * 2
         assert fixture.patches()[-1].body["status"]["conditions"][0]["message"] == ours.message
+        fixture.shell.stopping.set()
+        await leading
+
+
+async def test_a_tree_is_resynced_after_a_late_condition_of_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its spec is as before, which alone would activate nothing."""
+    fixture = AppFixture(monkeypatch)
+    async with fixture.block as work:
+        await fixture.reflected()
+        assert fixture.cluster is not None
+        cache, root, leaf = fixture.cluster.cache, composite("root"), pod_group("leaf", parent="root")
+        for group in (root, leaf):
+            cache.on_group(CRD)(Added(group.metadata.key, group))
+        fixture.put(node("n1", cpu=1), pod("a", cpu=9))
+        leading = asyncio.create_task(work())
+        await fixture.sent(1)
+        states = [replace(leaf, status=group_status(reason)) for reason in ("Unschedulable", "WaitingForGroup")]
+        fixture.cluster.on_change(Modified(leaf.metadata.key, *states), PodGroup)
+        assert cache.take_events().changed_units == {UnitKey(CRD, key_of(root))}
         fixture.shell.stopping.set()
         await leading
 

@@ -1,9 +1,10 @@
 """The conditions and events of pods and groups: written once, and again only when they change.
 
 1. **What was reported is remembered until the watch shows it**; from then on the object's own condition counts. So the
-   memory is small, and a condition that was wiped out is written again at the next attempt. A pod that shows a reason
-   that was not reported is attempted at once: a late request, of an earlier leader or of ours, has arrived after a
-   newer one. That a group was scheduled is remembered until the group is deleted, because it is final.
+   memory is small, and a condition that was wiped out is written again at the next attempt. The unit of a pod or
+   group that shows a reason that was not reported is attempted at once: a late request, of an earlier leader or of
+   ours, has arrived after a newer one. That a group was scheduled is remembered until the group is deleted, because
+   it is final.
 2. **Groups come before pods**; all else about the order of writes is in ``write_queue``.
 3. **An event is about a cause**, not about a number: while a thousand members arrive, or nodes come and go, there is
    one event, and conditions that differ in numbers alone are written every few seconds. The last few causes of each
@@ -157,8 +158,8 @@ class StatusWriter:
         if condition is not None and not self._queue.is_due(uid) and condition == condition_of(seen):
             del self._reported[uid]
 
-    def is_overwritten(self, old: Pod, new: Pod) -> bool:
-        """Return whether a pod shows another reason than before, and what was reported last had been shown.
+    def is_overwritten(self, old: Pod | Group, new: Pod | Group) -> bool:
+        """Return whether an object shows another reason than before, and what was reported last had been shown.
 
         To be asked before ``on_seen``.
         """
