@@ -42,16 +42,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     outcomes = []
     for outcome in _played(nights, given.jobs):
         outcomes.append(outcome)
-        if outcome.broken and given.until_broken:
-            break
-    broken = sorted((outcome for outcome in outcomes if outcome.broken), key=lambda outcome: outcome.seed)
-    for outcome in broken:
         for one in outcome.broken[:SHOWN]:
             sys.stdout.write(f"seed {outcome.seed}, {one.time:.1f} s: {one.rule}: {one.sentence}\n")
+        sys.stdout.flush()
+        if outcome.broken and given.until_broken:
+            break
     if given.digests:
         sys.stdout.writelines(f"{one.seed} {one.digest}\n" for one in sorted(outcomes, key=lambda one: one.seed))
     _report(outcomes, time.monotonic() - began, given.results)
-    return 1 if broken else 0
+    return int(any(outcome.broken for outcome in outcomes))
 
 
 def _played(nights: list[Night], jobs: int) -> Iterator[Outcome]:
@@ -99,7 +98,7 @@ def _attempts(nights: list[Night], jobs: int) -> Iterator[tuple[Night, Outcome]]
 
 
 def _report(outcomes: list[Outcome], seconds: float, results: Path | None) -> None:
-    broken = [outcome for outcome in outcomes if outcome.broken]
+    broken = sorted((outcome for outcome in outcomes if outcome.broken), key=lambda outcome: outcome.seed)
     states = Counter(state for outcome in outcomes for state in outcome.states)
     cpu = sum(outcome.seconds for outcome in outcomes)
     sums = {name: sum(getattr(outcome, name) for outcome in outcomes) for name in ("requests", "writes", "binds")}
