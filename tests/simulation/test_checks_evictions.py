@@ -37,6 +37,19 @@ def test_the_priority_of_a_group_is_that_of_its_class() -> None:
     assert history.broken() == ["Only lower priorities are evicted"]
 
 
+@pytest.mark.parametrize("priority", [100, 5])
+def test_the_priority_of_a_group_is_that_of_its_template(priority: int) -> None:
+    """A Workload that arrives after its group decides it as well."""
+    history = preemption()
+    reference = {"workloadName": "late", "templateName": "late"}
+    history.group("late", workloadRef=reference)
+    template = {"name": "late", "schedulingPolicy": {"gang": {"minCount": 1}}, "priority": priority}
+    meta = {"namespace": "team", "name": "late"}
+    history.put("workloads.scheduling.cpg.dev", {"metadata": meta, "spec": {"podGroupTemplates": [template]}})
+    history.mark("victim", "late", kind="PodGroup")
+    assert history.broken() == ([] if priority == 100 else ["Only lower priorities are evicted"])
+
+
 def test_victims_name_their_preemptor_first() -> None:
     """A pod that is deleted without a mark is no victim; others may delete pods as they like."""
     history = preemption()

@@ -165,6 +165,8 @@ class ObservedCluster:
         elif plural == "workloads" and group in self.stores:
             self.losses.update(list(self.losses))  # any tree may have other minimums now
             _put(self.workloads[group], (write.namespace, write.name), write.new, Workload)
+            for known in self.stores[group]:
+                self._note_priority(group, known)
         elif plural == "priorityclasses":
             _put(self.classes, write.name, write.new, PriorityClass)
         return None
@@ -238,6 +240,9 @@ class ObservedCluster:
         if write.old is None:
             self.created[api_group, key] = write.revision
         store.put(group)
+        self._note_priority(api_group, group)
+
+    def _note_priority(self, api_group: str, group: Group) -> None:
         priority = resolved_priority(group, self.workloads[api_group], PriorityClasses(self.classes)) or 0
         known = self.priorities.get(group.metadata.uid, priority)
         self.priorities[group.metadata.uid] = max(known, priority)
