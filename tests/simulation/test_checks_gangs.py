@@ -84,6 +84,20 @@ def test_pods_may_leave_while_a_bind_is_under_way(sent: float, broken: list[str]
     assert history.broken() == broken
 
 
+@pytest.mark.parametrize(("first", "broken"), [(0.5, []), (1.5, [ALL_OR_NOTHING])])
+def test_pods_may_leave_before_a_bind_is_repeated(first: float, broken: list[str]) -> None:
+    """The first request counts: a bind without an answer is repeated, as it may still arrive."""
+    history = gang(3)
+    history.bind("y", "a1")
+    history.now = 1.0
+    history.evict("y", "user")
+    history.send_bind("z", sent=first)
+    history.now = 6.0
+    history.bind("z", "a2")
+    pass_time(history)
+    assert history.broken() == broken
+
+
 @pytest.mark.parametrize(
     ("path", "refused", "broken"),
     [

@@ -15,6 +15,7 @@ from cpg_simulation.nights.plan import (
     NetworkFault,
     Night,
     NodeFault,
+    PodFault,
     ProcessFault,
     RequestFault,
     ServerFault,
@@ -66,7 +67,7 @@ def test_nights_differ() -> None:
     assert sum(tree.budget is not None for tree in TREES) > 20
     assert sum(tree.is_instantiated for tree in TREES) > 20
     kinds = Counter(fault.kind for night in NIGHTS for fault in night.faults)
-    families = (RequestFault, ProcessFault, NetworkFault, ServerFault, NodeFault)
+    families = (RequestFault, ProcessFault, NetworkFault, ServerFault, NodeFault, PodFault)
     assert set(kinds) == {kind for family in families for kind in get_args(family)}
     assert min(kinds.values()) >= 5
     triggers = Counter(fault.trigger for night in NIGHTS for fault in night.faults)

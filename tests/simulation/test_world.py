@@ -204,6 +204,21 @@ def test_a_fault_of_a_node_hits_that_of_the_request() -> None:
     assert "unschedulable" not in stage.world.client.objects(NODES)[0]["spec"]
 
 
+def test_a_controller_touches_pods_that_wait() -> None:
+    """Pods without a node are changed every second while the fault lasts, and others are not."""
+    fault = Fault(kind="touch-pods", at=4, seconds=2.5)
+    stage = Stage(Submit(at=1, tree=GANG), faults=(fault,))
+    stage.coordinator.run(3)
+    bound, waiting = (pod["metadata"]["name"] for pod in stage.pods())
+    stage.world.client.bind(bound, "node-0", "scheduler-0")
+    stage.coordinator.run(10)
+    touched = [
+        (write.name, write.time) for write in stage.server.journal if write.new and "annotations" in str(write.new)
+    ]
+    assert {name for name, _ in touched} == {waiting}
+    assert len(touched) == 3
+
+
 def test_a_fault_waits_no_longer_than_its_patience() -> None:
     """Without a request it begins later, and hits the leader: the holder of the lease, or the first replica."""
     fault = Fault(kind="kill", at=2, seconds=1, target="leader", trigger="evictions")

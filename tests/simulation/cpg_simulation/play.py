@@ -64,7 +64,7 @@ class Judge:
             self.checks.observe(write)
         simulation.server.on_write.append(self._observe)
         simulation.network.on_request = self._on_request
-        simulation.network.on_refused = lambda request: self.checks.refused(request, self._clock())
+        simulation.network.on_refused = self._on_refused
         simulation.network.on_received = lambda user, resource, revision: self.checks.received(
             user, resource, revision, self._clock()
         )
@@ -117,6 +117,11 @@ class Judge:
     def _on_request(self, request: Request) -> None:
         self.checks.sent(request, self._clock())
         self.states.sent(request)
+        self.ledgers.sent(request)
+
+    def _on_refused(self, request: Request) -> None:
+        self.checks.refused(request, self._clock())
+        self.ledgers.refused(request)
 
     def _on_end(self, name: str) -> None:
         self.checks.ended(name, self._clock())
@@ -132,6 +137,7 @@ class Judge:
     def _on_restored(self) -> None:
         self.checks.restored(self._present(), self._clock())
         self.states.restored()
+        self.ledgers.restored()
 
     def _present(self) -> Iterator[Write]:
         """Yield each object as if it were created now."""

@@ -144,6 +144,7 @@ def fault_text(fault: Fault) -> str:
         "cordon": f"{subject} is cordoned",
         "taint": f"{subject} is tainted",
         "shrink": f"{subject} has only half a CPU",
+        "touch-pods": "a controller annotates the pods without a node every second",
         "reject-pods": f"the kubelet of {subject} rejects new pods",
     }[fault.kind]
     lasting = fault.kind not in {"cut-watches", "reset", "compact", "terminate"}

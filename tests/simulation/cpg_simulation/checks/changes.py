@@ -37,9 +37,17 @@ class Change:
     @cached_property
     def view(self) -> View:
         """What the process knew when it decided; for a bind, before the first request of its batch."""
-        is_bind = self.write.subresource == "binding"
-        subject = f"{self.write.namespace}/{self.write.name}" if is_bind else ""
-        return self.knowledge.view(self.process, subject, self.sent)
+        return self.knowledge.view(self.process, self._subject, self.sent)
+
+    @property
+    def first_sent(self) -> float:
+        """When the process sent this request first: a bind without an answer is repeated, whatever happens."""
+        return self.knowledge.first_sent(self.process, self._subject, self.sent)
+
+    @property
+    def _subject(self) -> str:
+        """The pod, if this write is a bind."""
+        return f"{self.write.namespace}/{self.write.name}" if self.write.subresource == "binding" else ""
 
     @property
     def is_outdated(self) -> bool:

@@ -35,14 +35,15 @@ def has_minimum(cluster: ObservedCluster, tree: Tree, place: int) -> bool:
 def _all_or_nothing(change: Change) -> Iterator[Finding | Expectation]:
     """Expect that all groups above a pod that is bound have their minimum soon, unless others go meanwhile.
 
-    A bind that has no conclusive answer is repeated, while others of its batch may have been refused long ago. Then the
-    unit is attempted again after a back-off that takes longer than this rule waits.
+    A bind that has no conclusive answer is repeated, while others of its batch may have been refused long ago, or the
+    tree may have lost pods since the first request, which may still arrive. Then the unit is attempted again after a
+    back-off that takes longer than this rule waits.
     """
     pod, cluster = change.bound, change.cluster
     if pod is None or pod.group is None:
         return
     tree = cluster.tree_name(pod)
-    if cluster.lost_at.get(tree, -math.inf) >= change.sent:
+    if cluster.lost_at.get(tree, -math.inf) >= change.first_sent:
         return
     losses = cluster.losses[tree]
 
@@ -109,7 +110,8 @@ ALL_OR_NOTHING = Rule(
     name="All or nothing",
     promise=(
         f"{BATCH_SECONDS:g} s after a bind all groups above the pod have their minimum, unless something has failed or"
-        f" the tree has lost pods meanwhile, or other binds of the tree were refused up to {BATCH_SECONDS:g} s before."
+        " the tree has lost pods since the bind was first sent, or other binds of the tree were refused up to"
+        f" {BATCH_SECONDS:g} s before."
     ),
     check=_all_or_nothing,
     seconds=BATCH_SECONDS,

@@ -46,6 +46,7 @@ class Knowledge:
         self._received: dict[tuple[str, str], tuple[list[float], list[int]]] = {}
         self._batches: dict[tuple[str, str], tuple[float, float]] = {}
         self._decided: dict[tuple[str, str], float] = {}
+        self._first_sent: dict[tuple[str, str], float] = {}
 
     def process(self, user: str) -> str:
         """Return the name of a process, which differs each time that it is started."""
@@ -77,11 +78,16 @@ class Knowledge:
         first = first if now - last <= BATCH_SECONDS else now
         self._batches[process, batch] = (first, now)
         self._decided.setdefault((process, subject), first)
+        self._first_sent.setdefault((process, subject), now)
 
     def forget(self, subject: str) -> None:
         """Forget what was sent about a subject: there is another of its name."""
         for key in [key for key in self._decided if key[1] == subject]:
-            del self._decided[key]
+            del self._decided[key], self._first_sent[key]
+
+    def first_sent(self, process: str, subject: str, now: float) -> float:
+        """Return when a process sent its first request about a subject; the one that was sent now may repeat it."""
+        return self._first_sent.get((process, subject), now)
 
     def seen(self, process: str, resource: str, now: float) -> float:
         """Return the newest revision of a resource that a process has received; all of them without a record."""

@@ -11,10 +11,20 @@ from cpg_simulation.apiserver.server import ApiServer
 from cpg_simulation.apiserver.values import Request
 from cpg_simulation.faults.api_server import ServerFaults
 from cpg_simulation.faults.nodes import NodeFaults
+from cpg_simulation.faults.pods import PodFaults
 from cpg_simulation.faults.processes import Processes, ProcessFaults
 from cpg_simulation.faults.requests import RequestFaults, is_hit
 from cpg_simulation.network import Network
-from cpg_simulation.nights.plan import LEADER, PATIENCE_SECONDS, Fault, Night, NodeFault, ProcessFault, ServerFault
+from cpg_simulation.nights.plan import (
+    LEADER,
+    PATIENCE_SECONDS,
+    Fault,
+    Night,
+    NodeFault,
+    PodFault,
+    ProcessFault,
+    ServerFault,
+)
 from cpg_simulation.virtual.coordinator import Coordinator
 from cpg_simulation.world.cluster_client import ClusterClient
 from cpg_simulation.world.world import World
@@ -79,6 +89,7 @@ class NightFaults:
             **dict.fromkeys(("cut-off", "cut-watches", "reset"), NetworkFaults(network)),
             **dict.fromkeys(get_args(ServerFault), servers),
             **dict.fromkeys(get_args(NodeFault), NodeFaults(self._night.nodes, world.client, world.kubelets)),
+            **dict.fromkeys(get_args(PodFault), PodFaults(coordinator, world.client)),
         }
         if any(fault.kind == "restore" for fault in self._night.faults):
             servers.save()

@@ -21,6 +21,7 @@ from cpg_simulation.nights.plan import (
     Submit,
     TreePlan,
 )
+from cpg_simulation.nights.races import races
 from cpg_simulation.nights.trees import cpu_of, tree
 
 PRIORITIES = ("low", "middle", "high")
@@ -42,6 +43,8 @@ def generate(seed: int) -> Night:
     moments = tuple(action.at for action in actions)
     operators = random.choice((1, 1, 2))
     planned = sorted(faults(random, nodes, moments, operators), key=lambda fault: fault.at)
+    created = tuple(action.at for action in actions if isinstance(action, Submit))
+    planned += races(Random(f"races {seed}"), nodes, created)  # noqa: S311 - a plan, not a secret
     return Night(
         seed=seed,
         flavour=random.choice(("crd", "crd", "native")),
