@@ -145,6 +145,7 @@ def fault_text(fault: Fault) -> str:
         "taint": f"{subject} is tainted",
         "shrink": f"{subject} has only half a CPU",
         "reject-pods": f"the kubelet of {subject} rejects new pods",
+        "stop-controllers": "the controllers of pods are stopped",
     }[fault.kind]
     lasting = fault.kind not in {"cut-watches", "reset", "compact", "terminate"}
     since = f", {fault.delay:g} s after the next of the {fault.trigger}" if fault.trigger else ""

@@ -5,6 +5,7 @@ from random import Random
 from typing import get_args
 
 from cpg_simulation.nights.faults import faults
+from cpg_simulation.nights.handovers import with_handover
 from cpg_simulation.nights.plan import (
     Action,
     ChangeMinimum,
@@ -42,7 +43,7 @@ def generate(seed: int) -> Night:
     moments = tuple(action.at for action in actions)
     operators = random.choice((1, 1, 2))
     planned = sorted(faults(random, nodes, moments, operators), key=lambda fault: fault.at)
-    return Night(
+    night = Night(
         seed=seed,
         flavour=random.choice(("crd", "crd", "native")),
         nodes=nodes,
@@ -53,6 +54,7 @@ def generate(seed: int) -> Night:
         operators=operators,
         competitor=competitor,
     )
+    return with_handover(night)
 
 
 def _nodes(random: Random) -> Iterator[NodePlan]:

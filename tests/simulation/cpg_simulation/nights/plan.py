@@ -148,7 +148,8 @@ ProcessFault: TypeAlias = Literal["kill", "stop", "suspend", "slow", "skew-clock
 NetworkFault: TypeAlias = Literal["cut-off", "lag-watches", "cut-watches", "reset"]
 ServerFault: TypeAlias = Literal["restart", "compact", "restore", "refuse-admission"]
 NodeFault: TypeAlias = Literal["vanish", "relabel", "cordon", "taint", "shrink", "reject-pods"]
-FaultKind: TypeAlias = RequestFault | ProcessFault | NetworkFault | ServerFault | NodeFault
+WorldFault: TypeAlias = Literal["stop-controllers"]
+FaultKind: TypeAlias = RequestFault | ProcessFault | NetworkFault | ServerFault | NodeFault | WorldFault
 
 
 LEADER = "leader"
