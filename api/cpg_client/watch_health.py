@@ -68,6 +68,13 @@ class WatchHealth(ABC):
 
     def longest_failure(self, now: float) -> float:
         """Return the longest time for which a collection has been failing, without forbidden namespaces; 0 for none."""
+        return max(self._failures(now), default=0.0)
+
+    def outage(self, now: float) -> float:
+        """Return for how long all collections have been failing, without forbidden namespaces; 0 if one is not."""
+        return min(self._failures(now), default=0.0)
+
+    def _failures(self, now: float) -> list[float]:
         excluded = self.forbidden(now)
         since = (health.failing_since for path, health in self.collections().items() if path not in excluded)
-        return max((0.0 if at is None else now - at for at in since), default=0.0)
+        return [0.0 if at is None else now - at for at in since]

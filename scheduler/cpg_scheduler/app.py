@@ -169,7 +169,10 @@ async def _lead(
     try:
         async with asyncio.TaskGroup() as tasks:
             freshness = Freshness(connection, informers, log, {PODS.path(): _toucher(connection, cluster.cache)})
-            parts = _wire(connection, shell, cluster, tasks, StallGuard(seconds_with_suspension, freshness.catch_up))
+            guard = StallGuard(
+                seconds_with_suspension, freshness.catch_up, lambda: informers.outage(connection.timing.clock())
+            )
+            parts = _wire(connection, shell, cluster, tasks, guard)
             await run_until(ended, _catch_up(shell, informers, freshness))
             garbage.exclude_cache()
             log.info(
@@ -268,7 +271,16 @@ def _wire(
     status = _status_writer(connection, shell, cluster, trees, events=events, gate=gate)
     binder, extended = _binder(connection, shell, cache, tasks, inbox=inbox, gate=gate, metrics=metrics, guard=guard)
     executor = _executor(
-        connection, shell, cluster, tasks, inbox=inbox, gate=gate, status=status, events=events, metrics=metrics
+        connection,
+        shell,
+        cluster,
+        tasks,
+        inbox=inbox,
+        gate=gate,
+        status=status,
+        events=events,
+        metrics=metrics,
+        guard=guard,
     )
     loop = SchedulingLoop(
         cache,
@@ -314,6 +326,7 @@ def _executor(  # noqa: PLR0913 - each by its name
     status: StatusWriter,
     events: EventWriter,
     metrics: SchedulerMetrics,
+    guard: StallGuard,
 ) -> EvictionExecutor:
     """Return the executor of evictions, with as many requests in flight as there may be binds."""
     return EvictionExecutor(
@@ -328,6 +341,7 @@ def _executor(  # noqa: PLR0913 - each by its name
         metrics=metrics,
         log=shell.log,
         in_flight=shell.settings.binds_in_flight,
+        guard=guard,
     )
 
 

@@ -50,3 +50,13 @@ def test_another_failure_ends_a_forbidden_state(*, refused: bool) -> None:
     assert watches.longest_failure(FORBIDDEN_GRACE_SECONDS) == (0 if refused else FORBIDDEN_GRACE_SECONDS)
     watches.there[THEIRS].record_data(FORBIDDEN_GRACE_SECONDS)
     assert (watches.forbidden(100), watches.longest_failure(100)) == ({}, 0)
+
+
+def test_an_outage_lasts_for_as_long_as_all_collections_fail() -> None:
+    """One that answers ends it, and a forbidden namespace neither begins nor ends one."""
+    watches = SomeCollections(theirs=1.0)
+    assert watches.outage(5.0) == 0.0
+    watches.there[OURS].record_failure(3.0, refused=False)
+    assert (watches.outage(5.0), watches.outage(1 + FORBIDDEN_GRACE_SECONDS)) == (2.0, FORBIDDEN_GRACE_SECONDS - 2)
+    watches.there[OURS].record_data(20.0)
+    assert watches.outage(30.0) == 0.0

@@ -171,3 +171,30 @@ def test_a_new_leader_completes_what_shows_that_it_was_begun() -> None:
         history.lease("scheduler-1")
         pass_time(history, WHOLE_UNIT_SECONDS + 1)
         assert history.broken() == ([WHOLE] if minimum == 2 else [])
+
+
+@pytest.mark.parametrize("is_replaced_before", [True, False])
+def test_what_counts_is_the_minimum_when_the_next_leader_took_over(
+    is_replaced_before: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    """A new pod that is bound afterwards completes the minimum, and hides what was to be completed."""
+    history = unit()
+    history.remove("pods", "a")
+    if not is_replaced_before:
+        history.lease("scheduler-1")
+    history.pod("c", "gang", node="n", priority=1)
+    if is_replaced_before:
+        history.lease("scheduler-1")
+    pass_time(history, WHOLE_UNIT_SECONDS + 1)
+    assert history.broken() == ([] if is_replaced_before else [WHOLE])
+
+
+def test_a_minimum_that_was_raised_later_was_complete() -> None:
+    """The next leader has found a complete unit."""
+    history = unit()
+    history.group("gang", 1, parent="root", whole=True)
+    history.pod("c", "gang", node="n", priority=1)
+    history.lease("scheduler-1")
+    history.group("gang", 3, parent="root", whole=True)
+    pass_time(history, WHOLE_UNIT_SECONDS + 1)
+    assert history.broken() == []

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from cpg_api.scheduling.names import POD_GROUP_LABEL
 from cpg_simulation.checks.gangs import BATCH_SECONDS
 from cpg_simulation.checks.history import HandRequest, History
 
@@ -55,9 +56,9 @@ def test_every_level_has_its_minimum() -> None:
     assert "CompositePodGroup team/root is below its minimum" in history.checks.violations[0].sentence
 
 
-@pytest.mark.parametrize("lost", ["fails", "is deleted", "is removed", "needs more"])
+@pytest.mark.parametrize("lost", ["fails", "is deleted", "is removed", "moves", "needs more"])
 def test_a_tree_that_loses_pods_may_be_below_its_minimum(lost: str) -> None:
-    """A pod that fails, ends or goes away, and a higher minimum, are no fault of the scheduler."""
+    """A pod that fails, ends, goes away or moves, and a higher minimum, are no fault of the scheduler."""
     history = gang()
     if lost == "fails":
         history.status("pods", "x", "kubelet", phase="Failed")
@@ -65,6 +66,8 @@ def test_a_tree_that_loses_pods_may_be_below_its_minimum(lost: str) -> None:
         history.evict("y", "user")
     elif lost == "is removed":
         history.remove("pods", "y")
+    elif lost == "moves":
+        history.meta("pods", "y", "user", labels={POD_GROUP_LABEL: "other"})
     else:
         history.group("gang", 3, parent="root")
     pass_time(history)

@@ -5,6 +5,7 @@ import pytest
 from cpg_simulation.checks.history import History
 
 RULE = "Leaders catch up first"
+STOPPED = "Stopped leaders catch up first"
 
 
 def history() -> History:
@@ -57,3 +58,43 @@ def test_a_bind_is_judged_by_what_its_sender_knew(is_shown: bool) -> None:  # no
     found.checks.received("scheduler-1", "pods", unseen if is_shown else shown, 21.0)
     found.arrive(request, "second", "node-0")
     assert found.broken() == ([] if is_shown else [RULE])
+
+
+def stopped(seconds: float) -> History:
+    """Return a history in which a node is cordoned while the leader is stopped."""
+    found = History()
+    found.node("node-0")
+    found.pod("pod")
+    for resource in ("nodes", "pods"):
+        found.checks.received("scheduler-0", resource, found.revision, 0.0)
+    found.node("node-0", unschedulable=True)
+    found.now = seconds
+    found.checks.resumed("scheduler-0", seconds)
+    return found
+
+
+def test_a_leader_that_was_stopped_is_shown_all_that_happened_before_it_binds() -> None:
+    """Otherwise a pod gets a node that was cordoned meanwhile."""
+    found = stopped(4.0)
+    found.bind("pod", "node-0")
+    assert found.broken() == [STOPPED]
+    found = stopped(4.0)
+    found.checks.received("scheduler-0", "nodes", found.revision, 4.0)
+    found.send_bind("pod")
+    assert found.broken() == []
+
+
+def test_a_short_stop_is_as_a_late_watch() -> None:
+    """It may be too short to be noticed."""
+    found = stopped(2.0)
+    found.bind("pod", "node-0")
+    assert found.broken() == []
+
+
+def test_a_process_that_starts_anew_has_not_been_stopped() -> None:
+    """It has listed everything."""
+    found = stopped(4.0)
+    found.checks.ended("scheduler-0", 4.0)
+    found.lease("scheduler-0")
+    found.bind("pod", "node-0")
+    assert STOPPED not in found.broken()

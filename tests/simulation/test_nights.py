@@ -9,6 +9,7 @@ import pytest
 from cpg_simulation.nights import manifests
 from cpg_simulation.nights.generator import generate
 from cpg_simulation.nights.plan import (
+    LEADER,
     PATIENCE_SECONDS,
     Fault,
     GroupPlan,
@@ -21,6 +22,7 @@ from cpg_simulation.nights.plan import (
     ServerFault,
     Submit,
     TreePlan,
+    WorldFault,
 )
 from cpg_simulation.nights.trees import TRAITS
 from cpg_simulation.story import beginning, plan_lines
@@ -58,6 +60,22 @@ def test_everything_happens_before_the_calm() -> None:
         assert all(fault.target in names for fault in night.faults if fault.target.startswith("node-"))
 
 
+def test_some_leaders_are_stopped_for_less_than_their_lease() -> None:
+    """They go on afterwards, and their watches are late."""
+    stops = [fault for night in NIGHTS for fault in night.faults if fault.kind in {"stop", "suspend"}]
+    assert sum(3.2 < fault.seconds <= 5.0 and fault.target == LEADER for fault in stops) > 10
+
+
+def test_some_leaders_end_between_the_deletions_of_a_unit() -> None:
+    """At the same time no controller creates new pods, and all trees are units."""
+    found = [night for night in NIGHTS if any(fault.kind == "stop-controllers" for fault in night.faults)]
+    assert len(found) > 10
+    for night in found:
+        assert sum(fault.trigger == "deletions" for fault in night.faults) in {3, 5}
+        trees = [action.tree for action in night.actions if isinstance(action, Submit)]
+        assert all(group.is_unit for tree in trees for group in tree.groups)
+
+
 def test_nights_differ() -> None:
     """Trees of all depths, all traits, budgets, and each kind of fault occur in 200 nights, several times."""
     depths = Counter(levels(tree) for tree in TREES)
@@ -67,7 +85,7 @@ def test_nights_differ() -> None:
     assert sum(tree.budget is not None for tree in TREES) > 20
     assert sum(tree.is_instantiated for tree in TREES) > 20
     kinds = Counter(fault.kind for night in NIGHTS for fault in night.faults)
-    families = (RequestFault, ProcessFault, NetworkFault, ServerFault, NodeFault, PodFault)
+    families = (RequestFault, ProcessFault, NetworkFault, ServerFault, NodeFault, PodFault, WorldFault)
     assert set(kinds) == {kind for family in families for kind in get_args(family)}
     assert min(kinds.values()) >= 5
     triggers = Counter(fault.trigger for night in NIGHTS for fault in night.faults)

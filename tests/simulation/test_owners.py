@@ -35,3 +35,16 @@ def test_a_pod_is_replaced_by_one_of_another_name() -> None:
 def test_a_pod_is_replaced_by_one_of_its_name() -> None:
     """As by the controller of a StatefulSet."""
     assert names_after_a_deletion(has_stable_names=True) == ["leaf-p0", "leaf-p1"]
+
+
+def test_a_stopped_controller_replaces_no_pod() -> None:
+    """As while no kube-controller-manager runs."""
+    uids = count()
+    client = ClusterClient(ApiServer(now=lambda: 0.0, new_uid=lambda: f"uid-{next(uids)}"))
+    client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+    owners = Owners(client, "crd")
+    owners.trees["tree"] = OwnedTree(TreePlan(name="tree", groups=(LEAF,)), {"leaf": 2})
+    for owners.is_stopped in (True, False):
+        assert list(client.pods()) == []
+        owners.sync()
+    assert len(list(client.pods())) == 2

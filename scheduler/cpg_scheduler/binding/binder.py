@@ -251,8 +251,10 @@ class Binder:
         """Send binds for as long as there are any."""
         while self._binds:
             request = self._binds.popleft()
-            await self._stalls.wait_current()
             if not request.active.is_validated:
+                await self._cache.slices.wait_free()
+            while self._stalls.is_stalled:
+                await self._stalls.wait_current()
                 await self._cache.slices.wait_free()
             if self._may_bind(request.active):
                 await self._bind(request)
@@ -297,6 +299,7 @@ class Binder:
             if known is not None:
                 return known
         await self._gate.wait_written({request.uid})
+        await self._stalls.wait_current()
         request.is_sent = True
         try:
             await bind(self._connection, pod.metadata, node)

@@ -28,6 +28,7 @@ from cpg_client.connection import Connection
 from cpg_client.errors import ClientError
 from cpg_client.resources import Resource
 from cpg_client.retrying import WatchBackoff
+from cpg_client.stall_guard import StallGuard
 from cpg_scheduler.inbox import EventInbox
 from cpg_scheduler.observability.metrics import SchedulerMetrics
 from cpg_scheduler.ports import Nominator
@@ -94,6 +95,7 @@ class EvictionExecutor:
         metrics: SchedulerMetrics,
         log: FilteringBoundLogger,
         in_flight: int,
+        guard: StallGuard,
     ) -> None:
         """Have at most ``in_flight`` requests in flight; keep the gate closed while a job is performed."""
         self._requests = EvictionRequests(connection, resource_of, scheduler_name=scheduler_name)
@@ -105,6 +107,7 @@ class EvictionExecutor:
         self._events = events
         self._metrics = metrics
         self._log = log
+        self._stalls = guard
         self._slots = asyncio.Semaphore(in_flight)
         self._runs: dict[int, _Run] = {}
         self._retractions: set[asyncio.Task[None]] = set()
@@ -235,6 +238,7 @@ class EvictionExecutor:
         failures = doubts = 0
         while is_begun or not run.is_cancelled:
             async with self._slots:
+                await self._stalls.wait_current()
                 if run.is_cancelled and not is_begun:
                     return False
                 error = await failure_of(act)
@@ -276,6 +280,7 @@ class EvictionExecutor:
     async def _try(self, write: Awaitable[object], target: ObjectMeta) -> None:
         """Send a write that nothing depends on; an error is logged."""
         async with self._slots:
+            await self._stalls.wait_current()
             try:
                 await write
             except ClientError as error:

@@ -12,6 +12,7 @@ from cpg_api.meta import ObjectMeta
 from cpg_api.scheduling.forest import GroupKey
 from cpg_client.connection import Connection
 from cpg_client.resources import CPG_POD_GROUPS, Resource
+from cpg_client.stall_guard import StallGuard
 from cpg_client.timing import Timing
 from cpg_engine.preemption.values import EvictionReason
 from cpg_engine.testing.builders import metadata, pod, pod_group
@@ -74,6 +75,8 @@ class JobRunner:
         self.evictions = Evictions(IN_FLIGHT, self.outbox)
         self.is_resumed = is_resumed
         self.is_valid = True
+        self.seconds_stalled = 0.0
+        self.guard = StallGuard(lambda: self.seconds_stalled, asyncio.Event().wait)
         self.refused: list[str] = []
         self.victims = [
             Victim([pod(name, node_name="n1")], REASON, groups) for name, groups in (("v0", [ALL_GROUP]), ("v1", []))
@@ -103,6 +106,7 @@ class JobRunner:
                 metrics=self.metrics,
                 log=structlog.wrap_logger(self.log, processors=[]),
                 in_flight=IN_FLIGHT,
+                guard=self.guard,
             )
             for instruction in instructions:
                 self.executor.perform(instruction)

@@ -163,6 +163,18 @@ async def test_a_lasting_internal_error_counts_as_a_refusal() -> None:
     assert [one["status"] for one in runner.conditions("v0")] == ["True", "False"]
 
 
+async def test_evictions_wait_after_a_stall_until_the_stores_are_fresh() -> None:
+    """Their conditions wait as well."""
+    runner = JobRunner(is_resumed=True)
+    runner.seconds_stalled = 10.0
+    running = asyncio.create_task(runner.run())
+    await asyncio.sleep(0.05)
+    assert runner.sent() == []
+    runner.seconds_stalled = 0.0
+    await running
+    assert sorted(runner.deleted()) == ["v0", "v1"]
+
+
 async def test_stalled_units_give_their_places_to_others() -> None:
     """As many cannot be deleted as may be in flight, and each is retried."""
     runner = JobRunner()

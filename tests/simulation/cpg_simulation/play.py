@@ -71,6 +71,7 @@ class Judge:
         simulation.on_end = self._on_end
         simulation.faults.on_fault = self._on_fault
         simulation.faults.on_restored = self._on_restored
+        simulation.faults.on_resumed = self.checks.resumed
         self.states.install()
         self.ledgers = LedgerWatch()
         self.ledgers.install()

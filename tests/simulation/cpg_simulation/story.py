@@ -146,6 +146,7 @@ def fault_text(fault: Fault) -> str:
         "shrink": f"{subject} has only half a CPU",
         "touch-pods": "a controller annotates the pods without a node every second",
         "reject-pods": f"the kubelet of {subject} rejects new pods",
+        "stop-controllers": "the controllers of pods are stopped",
     }[fault.kind]
     lasting = fault.kind not in {"cut-watches", "reset", "compact", "terminate"}
     since = f", {fault.delay:g} s after the next of the {fault.trigger}" if fault.trigger else ""

@@ -13,7 +13,7 @@ from cpg_simulation.checks.knowledge import Knowledge
 from cpg_simulation.checks.leases import LEASES, Leases
 from cpg_simulation.checks.night_end import NightEnd
 from cpg_simulation.checks.registry import SENT_RULES, SETTLED_RULES, WRITE_RULES
-from cpg_simulation.checks.takeovers import SentBind
+from cpg_simulation.checks.takeovers import SECONDS_OF_STALL, SentBind
 from cpg_simulation.checks.values import Expectation, Finding, RecordedWrite, Rule, SentRequest, Violation
 
 
@@ -44,6 +44,8 @@ class Checks:
         self._due: list[tuple[float, int, float, Rule, Expectation]] = []
         self._numbers = itertools.count()
         self._revision = 0
+        self._newest: dict[str, int] = {}
+        """The revision of the last write of each resource."""
         self._refused_until: dict[str, float] = {}
         """Until when pods may be no victims, by UID."""
 
@@ -70,6 +72,11 @@ class Checks:
         self.knowledge.ended(user)
         self.disturbed(now)
 
+    def resumed(self, user: str, seconds: float) -> None:
+        """Note that a process goes on that was stopped for some seconds."""
+        if seconds > SECONDS_OF_STALL:
+            self.knowledge.resumed[self.knowledge.process(user)] = dict(self._newest)
+
     def disturbed(self, until: float) -> None:
         """Note a fault that lasts until some time: no rule with a time limit counts seconds before."""
         self._quiet_since = max(self._quiet_since, until)
@@ -80,6 +87,7 @@ class Checks:
         self.cluster = ObservedCluster(self.cluster.scheduler_name, tuple(self.cluster.stores))
         self.cluster.foreign_nominations |= foreign
         self.leases.forget()
+        self._newest.clear()
         self.knowledge = self.knowledge.after_restore(now)
         self._due.clear()
         self.disturbed(now)
@@ -109,7 +117,7 @@ class Checks:
     def observe(self, write: RecordedWrite) -> None:
         """Check a write, and every expectation that is due by now."""
         self.advance(write.time)
-        self._revision = write.revision
+        self._revision = self._newest[write.resource] = write.revision
         role, unknown = role_of(write.user), (None, self.knowledge.process(write.user), write.time)
         # By the time a write arrives, its process may have ended, and the next one of its name may run.
         _, process, sent = self._sent.get(id(write.request), unknown)

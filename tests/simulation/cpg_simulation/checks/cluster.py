@@ -57,6 +57,8 @@ class TrackedPod:
         self.bound_at = created_at
         self.bound_by = ""
         """The process that has bound it; empty for others."""
+        self.left_at = math.inf
+        """The revision at which it was deleted or had ended."""
         self.raw = raw
         self.pod = Pod()
         self.group: GroupKey | None = None
@@ -186,6 +188,7 @@ class ObservedCluster:
             pod = None
         if write.new is None:
             if pod is not None:
+                pod.left_at = min(pod.left_at, write.revision)
                 self._remove_pod(pod)
             return pod
         before = pod.raw if pod is not None else None
@@ -201,14 +204,18 @@ class ObservedCluster:
             pod.bound_at, pod.bound_by = write.revision, process
             self.on_node[pod.node][name] = pod
         if before is not None and (pod.is_placed < _is_placed(before) or pod.is_deleting > is_deleting(before)):
+            pod.left_at = min(pod.left_at, write.revision)
             self._note_loss(pod)
         return pod
 
     def _read_pod(self, pod: TrackedPod, revision: int) -> None:
         """Decode a pod, and index it by its group."""
+        found = self._integrations.with_group(msgspec.convert(pod.raw, Pod))
         if pod.group is not None:
+            if membership(found) != membership(pod.pod):
+                self._note_loss(pod)
             self._members[pod.group].pop(pod.name, None)
-        pod.pod = self._integrations.with_group(msgspec.convert(pod.raw, Pod))
+        pod.pod = found
         pod.resized_at, pod.requests_before = revision, pod.requests
         pod.requests = requests(pod.pod)
         self.priorities[pod.pod.metadata.uid] = pod.priority

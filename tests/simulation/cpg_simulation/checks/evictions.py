@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from cpg_api.scheduling.forest import key_of
+from cpg_api.scheduling.forest import GroupKey, key_of
 from cpg_api.scheduling.names import DISRUPTION_TARGET
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_simulation.checks.changes import SCHEDULER, Change
@@ -104,27 +104,40 @@ def _root_uid(cluster: ObservedCluster, pod: TrackedPod) -> str:
 def _units_go_whole(change: Change) -> Findings:
     """Expect that the other pods of a unit follow one that is evicted.
 
-    Pods that join the unit later may stay. So may all where the leader has changed and the minimum is complete: the
-    next leader finds no trace of the eviction then.
+    Pods that join the unit later may stay. So may all where the leader has changed while each group had its minimum
+    without those that were evicted: the next leader finds no trace of the eviction then.
     """
     pod = change.evicted
     if pod is None:
         return
+    unit = change.cluster.unit_of(pod)
     rest = [
-        (other, other.pod.metadata.uid)
-        for other in change.cluster.unit_of(pod)
+        UnitPod(other, other.pod.metadata.uid, other.group, _minimum_of(change.cluster, other))
+        for other in unit
         if other is not pod and other.takes_room and change.view.sees("pods", other.bound_at)
     ]
     if rest:
         yield Expectation(WHOLE_UNIT_SECONDS, lambda: _left_over(change, pod, rest))
 
 
-def _left_over(change: Change, pod: TrackedPod, rest: list[tuple[TrackedPod, str]]) -> Finding | None:
+class UnitPod(NamedTuple):
+    """A pod of a unit, as it was when another one was evicted."""
+
+    pod: TrackedPod
+    uid: str
+    group: GroupKey | None
+    minimum: int
+    """The minimum of its group then."""
+
+
+def _left_over(change: Change, pod: TrackedPod, rest: list[UnitPod]) -> Finding | None:
     """Return which pods of a unit are still there although one of them was evicted."""
-    cluster = change.cluster
-    staying = [other for other, uid in rest if _still_runs(cluster, other, uid)]
-    is_same_leader = change.leases.state(SCHEDULER, float("inf")).holder == change.process
-    if not staying or (not is_same_leader and all(_has_minimum(cluster, other) for other in staying)):
+    cluster, lease = change.cluster, change.leases.state(SCHEDULER, float("inf"))
+    there = [one for one in rest if _still_runs(cluster, one.pod, one.uid)]
+    if lease.holder != change.process and all(_had_minimum(cluster, one, rest, lease.revision) for one in there):
+        return None
+    staying = [one.pod for one in there]
+    if not staying:
         return None
     names = ", ".join(map(str, staying))
     return Finding((str(pod), *map(str, staying)), f"{pod} was evicted, and of its unit {names} still run")
@@ -135,12 +148,19 @@ def _still_runs(cluster: ObservedCluster, pod: TrackedPod, uid: str) -> bool:
     return is_there and pod.takes_room and not pod.is_deleting
 
 
-def _has_minimum(cluster: ObservedCluster, pod: TrackedPod) -> bool:
-    """Return whether the PodGroup of a pod has its minimum without those that were evicted."""
+def _minimum_of(cluster: ObservedCluster, pod: TrackedPod) -> int:
+    """Return the minimum of the PodGroup of a pod; 0 where there is none."""
     above = cluster.groups_above(pod)
-    if not above or not isinstance(above[0], PodGroup) or pod.group is None:
-        return True
-    return sum(other.is_placed for other in cluster.members(pod.group)) >= above[0].minimum
+    return above[0].minimum if above and isinstance(above[0], PodGroup) and pod.group is not None else 0
+
+
+def _had_minimum(cluster: ObservedCluster, one: UnitPod, rest: list[UnitPod], revision: int) -> bool:
+    """Return whether the PodGroup of a pod had its minimum at a revision; later a user may have changed it."""
+    minimum = min(one.minimum, _minimum_of(cluster, one.pod))
+    members = {other.pod for other in rest if other.group == one.group}
+    if one.group is not None:
+        members.update(other for other in cluster.members(one.group) if other.node and other.bound_at <= revision)
+    return sum(member.left_at > revision for member in members) >= minimum
 
 
 def _newly_marked(change: Change) -> PreemptorName | None:

@@ -43,6 +43,8 @@ class Knowledge:
         self._starts: defaultdict[str, int] = defaultdict(int)
         self.outdated: dict[str, float] = {}
         """The processes that ran before etcd was restored, and until when what they know may be void."""
+        self.resumed: dict[str, dict[str, int]] = {}
+        """What there was of each resource when a process went on that had been stopped: the newest revision."""
         self._received: dict[tuple[str, str], tuple[list[float], list[int]]] = {}
         self._batches: dict[tuple[str, str], tuple[float, float]] = {}
         self._decided: dict[tuple[str, str], float] = {}

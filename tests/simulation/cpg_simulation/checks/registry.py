@@ -23,7 +23,7 @@ from cpg_simulation.checks.settled_pods import (
     WHAT_FITS_IS_BOUND,
 )
 from cpg_simulation.checks.statuses import FIELD_MANAGERS, FINAL_CONDITIONS, GENERATIONS, OWN_FIELDS, PROTECTION
-from cpg_simulation.checks.takeovers import LEADERS_CATCH_UP
+from cpg_simulation.checks.takeovers import LEADERS_CATCH_UP, STOPPED_LEADERS_CATCH_UP
 from cpg_simulation.checks.values import Rule
 
 WRITE_RULES: Sequence[Rule] = (
@@ -46,7 +46,7 @@ WRITE_RULES: Sequence[Rule] = (
 )
 """What has to hold after every write."""
 
-SENT_RULES: Sequence[Rule] = (LEADERS_CATCH_UP,)
+SENT_RULES: Sequence[Rule] = (LEADERS_CATCH_UP, STOPPED_LEADERS_CATCH_UP)
 """What has to hold when a bind is sent."""
 
 SETTLED_RULES: Sequence[Rule] = (

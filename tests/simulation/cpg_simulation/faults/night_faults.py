@@ -24,9 +24,11 @@ from cpg_simulation.nights.plan import (
     PodFault,
     ProcessFault,
     ServerFault,
+    WorldFault,
 )
 from cpg_simulation.virtual.coordinator import Coordinator
 from cpg_simulation.world.cluster_client import ClusterClient
+from cpg_simulation.world.owners import Owners
 from cpg_simulation.world.world import World
 
 
@@ -60,6 +62,22 @@ class NetworkFaults:
             self._network.reset_all(fault.target)
 
 
+class WorldFaults:
+    """Stops the controllers that create the pods."""
+
+    def __init__(self, owners: Owners) -> None:
+        """Act on these."""
+        self._owners = owners
+
+    def begin(self, _: Fault) -> None:
+        """Stop them."""
+        self._owners.is_stopped = True
+
+    def end(self, _: Fault) -> None:
+        """Let them go on."""
+        self._owners.is_stopped = False
+
+
 class NightFaults:
     """The faults of a night: those that are active decide about each request, the others act when they begin."""
 
@@ -71,6 +89,8 @@ class NightFaults:
         the request if it is one."""
         self.on_restored: Callable[[], None] = lambda: None
         """Called when etcd has been restored."""
+        self.on_resumed: Callable[[str, float], None] = lambda *_: None
+        """Called with each process that was stopped, and the seconds, when it goes on."""
         self.requests = RequestFaults(night.seed, self.active, on_request=self._watch_for, on_fault=self._report)
         self._night = night
         self._waiting: dict[int, Fault] = {}
@@ -85,11 +105,12 @@ class NightFaults:
         self._client = world.client
         servers = ServerFaults(coordinator, server, network, world.client, self._report_restored)
         self._families = {
-            **dict.fromkeys(get_args(ProcessFault), ProcessFaults(processes)),
+            **dict.fromkeys(get_args(ProcessFault), ProcessFaults(processes, self._report_resumed)),
             **dict.fromkeys(("cut-off", "cut-watches", "reset"), NetworkFaults(network)),
             **dict.fromkeys(get_args(ServerFault), servers),
             **dict.fromkeys(get_args(NodeFault), NodeFaults(self._night.nodes, world.client, world.kubelets)),
             **dict.fromkeys(get_args(PodFault), PodFaults(coordinator, world.client)),
+            **dict.fromkeys(get_args(WorldFault), WorldFaults(world.owners)),
         }
         if any(fault.kind == "restore" for fault in self._night.faults):
             servers.save()
@@ -140,6 +161,9 @@ class NightFaults:
 
     def _report(self, fault: Fault, process: str, request: Request | None) -> None:
         self.on_fault(fault, process, request)
+
+    def _report_resumed(self, process: str, seconds: float) -> None:
+        self.on_resumed(process, seconds)
 
     def _report_restored(self) -> None:
         self.on_restored()

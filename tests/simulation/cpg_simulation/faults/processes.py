@@ -29,9 +29,10 @@ class Processes(Protocol):
 class ProcessFaults:
     """Kills, stops and slows processes, and changes their clocks."""
 
-    def __init__(self, processes: Processes) -> None:
-        """Act on these processes."""
+    def __init__(self, processes: Processes, on_resumed: Callable[[str, float], None]) -> None:
+        """Act on these processes; call ``on_resumed`` with each that was stopped, and the seconds."""
         self._processes = processes
+        self._on_resumed = on_resumed
 
     def begin(self, fault: Fault) -> None:
         """Let a fault begin."""
@@ -57,16 +58,19 @@ class ProcessFaults:
             case "kill":
                 self._processes.start_again(fault.target)
             case "stop":
-                self._on_process(fault, Process.resume)
+                self._on_process(fault, self._resume)
             case "suspend":
                 machine.count_suspension(fault.seconds)
-                self._on_process(fault, Process.resume)
+                self._on_process(fault, self._resume)
             case "slow":
                 machine.seconds_per_reading = USUAL_SECONDS_PER_READING
             case "skew-clock":
                 machine.skew = 0.0
             case "fast-clock":
                 machine.change_rate(1.0)
+
+    def _resume(self, process: Process) -> None:
+        self._on_resumed(process.name, process.resume())
 
     def _on_process(self, fault: Fault, act: Callable[[Process], None]) -> None:
         process = self._processes.process(fault.target)

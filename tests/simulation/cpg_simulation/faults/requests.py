@@ -15,6 +15,7 @@ FAILURES = {500: "InternalError", 503: "ServiceUnavailable", 504: "Timeout"}
 SORTS: dict[str, Callable[[Request], bool]] = {
     "binds": lambda request: request.path.endswith("/binding"),
     "evictions": lambda request: request.method == "DELETE" and "/pods/" in request.path,
+    "deletions": lambda request: SORTS["evictions"](request) and b'"dryRun"' not in request.body,
     "leases": lambda request: "/leases" in request.path,
     "status": lambda request: request.method != "GET" and request.path.endswith("/status"),
     "nominations": lambda request: b'"nominatedNodeName"' in request.body,

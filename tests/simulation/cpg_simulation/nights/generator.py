@@ -5,6 +5,7 @@ from random import Random
 from typing import get_args
 
 from cpg_simulation.nights.faults import faults
+from cpg_simulation.nights.handovers import with_handover
 from cpg_simulation.nights.plan import (
     Action,
     ChangeMinimum,
@@ -45,7 +46,7 @@ def generate(seed: int) -> Night:
     planned = sorted(faults(random, nodes, moments, operators), key=lambda fault: fault.at)
     created = tuple(action.at for action in actions if isinstance(action, Submit))
     planned += races(Random(f"races {seed}"), nodes, created)  # noqa: S311 - a plan, not a secret
-    return Night(
+    night = Night(
         seed=seed,
         flavour=random.choice(("crd", "crd", "native")),
         nodes=nodes,
@@ -56,6 +57,7 @@ def generate(seed: int) -> Night:
         operators=operators,
         competitor=competitor,
     )
+    return with_handover(night)
 
 
 def _nodes(random: Random) -> Iterator[NodePlan]:

@@ -149,7 +149,8 @@ NetworkFault: TypeAlias = Literal["cut-off", "lag-watches", "cut-watches", "rese
 ServerFault: TypeAlias = Literal["restart", "compact", "restore", "refuse-admission"]
 NodeFault: TypeAlias = Literal["vanish", "relabel", "cordon", "taint", "shrink", "reject-pods"]
 PodFault: TypeAlias = Literal["touch-pods"]
-FaultKind: TypeAlias = RequestFault | ProcessFault | NetworkFault | ServerFault | NodeFault | PodFault
+WorldFault: TypeAlias = Literal["stop-controllers"]
+FaultKind: TypeAlias = RequestFault | ProcessFault | NetworkFault | ServerFault | NodeFault | PodFault | WorldFault
 
 
 LEADER = "leader"

@@ -126,6 +126,7 @@ class Process:
         self.parent = greenlet.getcurrent()
         self.is_alive = True
         self.is_stopped = False
+        self._stopped_at = 0.0
         self.signals: dict[int, tuple[asyncio.BaseEventLoop, Callable[[], object]]] = {}
         self._on_exit = on_exit
         self._threads: list[VirtualThread] = []
@@ -142,13 +143,16 @@ class Process:
 
     def stop(self) -> None:
         """Give it no turns (SIGSTOP)."""
-        self.is_stopped = True
+        if not self.is_stopped:
+            self.is_stopped, self._stopped_at = True, self.coordinator.now
 
-    def resume(self) -> None:
-        """Give it turns again (SIGCONT)."""
+    def resume(self) -> float:
+        """Give it turns again (SIGCONT); return the seconds for which it had none."""
+        seconds = self.coordinator.now - self._stopped_at if self.is_stopped else 0.0
         self.is_stopped = False
         for thread in self._threads:
             thread.undefer()
+        return seconds
 
     def kill(self) -> None:
         """End it at once (SIGKILL)."""

@@ -32,6 +32,8 @@ class Owners:
     def __init__(self, client: ClusterClient, flavour: Flavour) -> None:
         """Own nothing yet."""
         self.trees: dict[str, OwnedTree] = {}
+        self.is_stopped = False
+        """Whether no controller runs, so that no pod is created or deleted."""
         self._client = client
         self._flavour = flavour
 
@@ -52,7 +54,7 @@ class Owners:
         self._keep_pods(tree, list(self._client.pods(tree.plan.name)))
 
     def _keep_pods(self, tree: OwnedTree, pods: list[Manifest]) -> None:
-        if not self.owns(tree) or tree.is_ended:
+        if self.is_stopped or not self.owns(tree) or tree.is_ended:
             return
         living = self._living(pods)
         for leaf, wanted in tree.pods.items():

@@ -28,7 +28,7 @@ class World:
         self._coordinator = coordinator
         self._create_cluster(night)
         server.on_write.append(self.kubelets.on_write)
-        owners = Owners(self.client, night.flavour)
+        self.owners = owners = Owners(self.client, night.flavour)
         self._users = Users(night, coordinator, self.client, owners, random)
         leaves, inner, workloads = (kinds[night.flavour] for kinds in (LEAVES, INNER, WORKLOADS))
         self._syncs = [
