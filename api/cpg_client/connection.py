@@ -37,6 +37,7 @@ from cpg_client.errors import AnswerTooLargeError, ApiError, ConnectionFailedErr
 from cpg_client.exec_plugins import PluginCredentials
 from cpg_client.http1 import ResponseHead
 from cpg_client.http1 import encode_request as request_of
+from cpg_client.loop_pauses import LoopPauses
 from cpg_client.observer import RequestObserver
 from cpg_client.retrying import RetryPolicy
 from cpg_client.server_clock import ServerClock
@@ -109,6 +110,7 @@ class Connection:
         self._server_clock = ServerClock(clock=timing.clock, wall=timing.wall)
         self.timing = replace(timing, wall=self._server_clock)
         self.observer = RequestObserver()
+        self.pauses = LoopPauses(timing.elapsed)
         self._fence = fence
         self._settings = settings
         self._tokens = TokenSource(endpoint.credentials, timing.clock)

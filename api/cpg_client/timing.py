@@ -4,7 +4,8 @@
 timestamps only. A ``Connection`` has one that follows the clock of its API server.
 
 While a machine is suspended, the usual monotonic clock stands. For a back-off that is right: nothing happened. For a
-lease it is not: other machines have gone on, and another replica leads. So the election has a clock that counts on.
+lease it is not: other machines have gone on, and another replica leads. So the election has a clock that counts on, and
+outages are measured by ``elapsed``, which does too.
 """
 
 import asyncio
@@ -17,12 +18,18 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
+def seconds_with_suspension() -> float:
+    """Return the seconds of a monotonic clock that counts on while the machine is suspended, where there is one."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Timing:
     """How to sleep and how to read the time."""
 
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     clock: Callable[[], float] = time.monotonic
+    elapsed: Callable[[], float] = seconds_with_suspension
     wall: Callable[[], float] = time.time
 
     def timestamp(self) -> str:
@@ -51,11 +58,6 @@ class Timing:
 
 
 REAL_TIME = Timing()
-
-
-def seconds_with_suspension() -> float:
-    """Return the seconds of a monotonic clock that counts on while the machine is suspended, where there is one."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 ELECTION_TIME = Timing(clock=seconds_with_suspension)

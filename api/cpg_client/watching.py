@@ -147,7 +147,7 @@ async def watch(
     Close it with ``aclosing``, so that its connection is released at once.
     """
     version, failures, timing = resource_version, 0, connection.timing
-    outage = _Outage(timing.clock, settings)
+    outage = _Outage(timing.elapsed, connection.pauses.recent, settings)
     hooks = replace(hooks, on_accepted=outage.end_with(hooks.on_accepted))
     while True:
         began, received = timing.clock(), False
@@ -173,14 +173,17 @@ async def watch(
             raise error
         hooks.on_failed(error, wait)
         await timing.sleep(wait)
+        if outage.lasts_too_long(0.0):  # the process was suspended meanwhile
+            raise error
 
 
 class _Outage:
     """For how long a watch has been without a connection."""
 
-    def __init__(self, clock: Callable[[], float], settings: WatchSettings) -> None:
-        """Start with a connection."""
+    def __init__(self, clock: Callable[[], float], pause: Callable[[], float], settings: WatchSettings) -> None:
+        """Start with a connection. ``pause`` returns for how long the process has seen nothing just now."""
         self._clock = clock
+        self._pause = pause
         self._silence = settings.timeout_seconds + settings.grace
         self._heard = clock()
         self._began: float | None = None
@@ -199,10 +202,13 @@ class _Outage:
         return accepted
 
     def begin(self) -> None:
-        """Note that the connection is lost; a silent server may have been gone for as long as it was silent."""
+        """Note that the connection is lost; a silent server may have been gone for as long as it was silent.
+
+        So may one that was lost while the process was suspended.
+        """
         now = self._clock()
         if self._began is None:
-            self._began = self._heard if now - self._heard >= self._silence else now
+            self._began = self._heard if now - self._heard >= self._silence else now - self._pause()
 
     def lasts_too_long(self, wait: float) -> bool:
         """Return whether the watch must not resume after this wait."""

@@ -231,8 +231,8 @@ class OperatorRun:
     async def _reconcile(self, connection: Connection, kinds: Kinds, parts: Components, freshness: Freshness) -> None:
         """Reconcile and write until stopped or until other kinds are served; then send the pending writes."""
         async with asyncio.TaskGroup() as tasks:
-            works = (parts.writer.run(), parts.owner_watches.run(), freshness.run(), *self._certify(connection))
-            others = [tasks.create_task(work) for work in works]
+            works = (parts.writer.run(), parts.owner_watches.run(), freshness.run(), connection.pauses.run())
+            others = [tasks.create_task(work) for work in (*works, *self._certify(connection))]
             reconciling = tasks.create_task(parts.reconciler.run())
             await run_until(self._context.stopping, parts.resync.run(kinds))
             reconciling.cancel()

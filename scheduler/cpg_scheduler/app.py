@@ -152,6 +152,7 @@ async def _reflect(
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(watch_kinds(connection, settings, kinds), name="discovery of kinds")
         tasks.create_task(Freshness(connection, informers, shell.log).run(), name="check of versions")
+        tasks.create_task(connection.pauses.run(), name="pauses of the event loop")
 
 
 async def _lead(

@@ -16,6 +16,7 @@ from cpg_client.connection import Connection, ConnectionSettings
 from cpg_client.endpoint import Endpoint
 from cpg_client.errors import ApiError, ClientError, ConnectionFailedError, UnreadableAnswerError
 from cpg_client.timing import Timing
+from cpg_client.watch_health import MAX_SECONDS_TO_RESUME
 from cpg_client.watching import LineSplitter, WatchEvent, WatchHooks, WatchSettings, read_event, watch
 
 if TYPE_CHECKING:
@@ -249,13 +250,43 @@ async def test_a_watch_does_not_resume_after_an_outage(server: "FakeServer", fai
         for _ in range(failures):
             server.handles("GET", "/x", break_off)
     server.streams("/x", line("ADDED", 4), end="hold")
-    async with Connection(Endpoint(server=server.url), timing=Timing(sleep=sleep, clock=lambda: now)) as connection:
+    async with Connection(Endpoint(server=server.url), timing=Timing(sleep=sleep, elapsed=lambda: now)) as connection:
         if failures == 2:
             assert len(await take(connection, 3)) == 3
             return
         with pytest.raises(ConnectionFailedError):
             await take(connection, 2)
     assert now == 0.25 + 0.5 + 1
+
+
+@pytest.mark.parametrize("pause", [2.7, 2.8])
+async def test_a_watch_does_not_resume_after_an_outage_in_a_pause(
+    server: "FakeServer", monkeypatch: pytest.MonkeyPatch, pause: float
+) -> None:
+    """The process was suspended while the connection was lost, and the outage may have begun with that."""
+    for version in (2, 3):
+        server.streams("/x", line("ADDED", version), end="cut")
+    async with Connection(Endpoint(server=server.url), timing=Timing(elapsed=lambda: 9.0)) as connection:
+        monkeypatch.setattr(connection.pauses, "recent", lambda: pause)
+        if pause + 0.25 < MAX_SECONDS_TO_RESUME:
+            assert len(await take(connection, 2)) == 2
+            return
+        with pytest.raises(ConnectionFailedError):
+            await take(connection, 2)
+
+
+async def test_a_watch_does_not_resume_after_a_suspension_in_its_back_off(server: "FakeServer") -> None:
+    """The outage went on meanwhile."""
+    now = 0.0
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds + MAX_SECONDS_TO_RESUME
+
+    server.streams("/x", line("ADDED", 2), end="cut")
+    async with Connection(Endpoint(server=server.url), timing=Timing(sleep=sleep, elapsed=lambda: now)) as connection:
+        with pytest.raises(ConnectionFailedError):
+            await take(connection, 2)
 
 
 async def test_a_quiet_stream_is_no_failure(server: "FakeServer", fake_sleep: "FakeSleep") -> None:

@@ -21,8 +21,6 @@ def with_handover(night: Night) -> Night:
     random = Random(f"handovers {night.seed}")  # noqa: S311 - a plan, not a secret
     chance = random.random()
     if chance < SHARE_OF_STOPS:
-        if any(fault.kind == "restore" for fault in night.faults):
-            return night  # a process that is stopped meanwhile may not notice it, see docs/operations/trust.md
         return _with_faults(night, _stop(random, random.choice(night.actions).at))
     if chance < SHARE_OF_STOPS + SHARE_OF_ENDS:
         night = replace(night, actions=tuple(map(_of_units, night.actions)))
