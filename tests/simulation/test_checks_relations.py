@@ -121,7 +121,20 @@ def test_pods_of_another_kind_have_to_be_there(leader: str) -> None:
     if leader:
         history.pod("leader", "leaders", node=leader)
     history.bind("worker", "n2")
+    history.checks.advance(20.0)
     assert history.broken() == ([] if leader == "n1" else [NEAR])
+
+
+def test_pods_of_another_kind_may_arrive_later() -> None:
+    """The binds of one batch arrive in any order."""
+    history = two_zones()
+    history.group("g")
+    history.pod("leader", "leaders")
+    history.pod("worker", "workers", affinity=terms("podAffinity", "leaders"))
+    history.bind("worker", "n2")
+    history.bind("leader", "n1")
+    history.checks.advance(20.0)
+    assert history.broken() == []
 
 
 @pytest.mark.parametrize("is_shown", [True, False])
@@ -137,6 +150,7 @@ def test_a_pod_that_is_gone_was_near_until_this_was_shown(is_shown: bool) -> Non
     if is_shown:
         history.checks.received("scheduler-0", "pods", history.revision, -4.0)
     history.bind("worker", "n2")
+    history.checks.advance(20.0)
     assert history.broken() == ([NEAR] if is_shown else [])
 
 
@@ -180,3 +194,27 @@ def test_nothing_uneven_is_the_fault_of_a_scheduler_that_did_not_know(event: str
         history.checks.disturbed(5.0)
     history.checks.advance(20.0)
     assert history.broken() == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "fits"),
+    [
+        ({"containers": port(80)}, False),
+        ({"containers": port(81)}, True),
+        ({"affinity": terms("podAntiAffinity", "g")}, False),
+        ({"affinity": terms("podAntiAffinity", "h")}, True),
+        ({"affinity": terms("podAffinity", "h")}, False),
+        ({"affinity": terms("podAffinity", "g")}, True),
+        ({"topologySpreadConstraints": spread("g")}, False),
+        ({"topologySpreadConstraints": spread("h")}, True),
+    ],
+)
+def test_what_fits_by_these_rules_is_bound(spec: dict[str, Any], fits: bool) -> None:  # noqa: FBT001 - a parameter
+    """A pod that waits although it fits breaks a promise at the end, and one that other pods rule out does not."""
+    history = History()
+    history.node("n1", labels={ZONE: "a"})
+    history.node("n2", labels={ZONE: "b"}, unschedulable=True)
+    history.group("g", minimum=1)
+    history.pod("there", "g", node="n1", containers=port(80))
+    history.pod("waits", "g", **spec)
+    assert ("What fits is bound" in history.settled()) == fits

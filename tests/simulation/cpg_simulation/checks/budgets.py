@@ -16,6 +16,7 @@ from cpg_simulation.checks.cluster import BUDGETS, ObservedCluster, TrackedPod
 from cpg_simulation.checks.evictions import PreemptorName, newly_marked, preemptor_of, root_uid
 from cpg_simulation.checks.gangs import seen_nodes
 from cpg_simulation.checks.quantities import amounts
+from cpg_simulation.checks.relations import unseen_losses
 from cpg_simulation.checks.values import Finding, Rule
 
 QUIET_SECONDS = 10.0
@@ -101,17 +102,13 @@ def _places_on(change: Change, pod: TrackedPod, needed: Counter[str], node: str)
         return 0
     if any(state is None or objection(pod, state) for state in states):
         return 0
-    there = [*change.cluster.on_node[node].values(), *(gone for gone in _unseen(change) if gone.node == node)]
+    there = [*change.cluster.on_node[node].values(), *(gone for gone in unseen_losses(change) if gone.node == node)]
     if any(other.pod.spec.affinity for other in there):
         return 0
     staying = [other for other in there if not _may_go(change, other, pod.priority)]
     used = sum((other.requests for other in staying), Counter[str]())
     room = [amounts(state.status.allocatable) for state in states if state is not None]
     return min((free[name] - used[name]) // number for free in room for name, number in needed.items() if number)
-
-
-def _unseen(change: Change) -> list[TrackedPod]:
-    return [pod for revision, pod in change.cluster.gone if not change.view.sees("pods", revision)]
 
 
 def _may_go(change: Change, pod: TrackedPod, below: int) -> bool:

@@ -1,13 +1,13 @@
 """What pods require of other pods: host ports, affinity, anti-affinity, and spreading over domains.
 
 Binds of one batch arrive in any order. Host ports and anti-affinity hold in each order, and are judged at the bind.
-Spreading is judged when the batch is complete. Labels of nodes that the scheduler may not have been shown decide
-nothing.
+Spreading, and being near pods of another kind, is judged when the batch is complete. Labels of nodes that the scheduler
+may not have been shown decide nothing.
 """
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from cpg_api.core.affinity import Affinity, PodAffinity, PodAffinityTerm, TopologySpreadConstraint
 from cpg_api.core.node import Node
@@ -26,8 +26,10 @@ ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - the word for all addresses of a node
 def _free_ports(change: Change) -> Findings:
     """Yield the pods on the node of a pod that use one of its host ports."""
     pod = _judged(change)
-    for other in _others(change, pod) if pod is not None else ():
-        if pod is not None and other.node == pod.node and _shares_port(pod.pod, other.pod):
+    if pod is None:
+        return
+    for other in _others(change, pod):
+        if other.node == pod.node and _shares_port(pod.pod, other.pod):
             yield Finding((str(pod), str(other)), f"{pod} is bound to node {pod.node}, where {other} has its host port")
 
 
@@ -51,17 +53,14 @@ def _ports(pod: Pod) -> Iterator[tuple[tuple[str, int], str]]:
 def _anti_affinity(change: Change) -> Findings:
     """Yield the pods that a bound pod must be apart from, by its own terms or by theirs."""
     pod = _judged(change)
-    for other in _others(change, pod) if pod is not None else ():
-        if pod is None:
-            return
+    if pod is None:
+        return
+    for other in _others(change, pod):
         for owner, selected in ((pod, other), (other, pod)):
             for term in _required(_affinity(owner).pod_anti_affinity):
                 domain = _sure_domain(change, pod, term.topology_key)
-                if (
-                    domain
-                    and domain == _sure_domain(change, other, term.topology_key)
-                    and _selects(owner, term, selected)
-                ):
+                is_shared = domain and domain == _sure_domain(change, other, term.topology_key)
+                if is_shared and _selects(owner, term, selected):
                     yield Finding(
                         (str(pod), str(other)),
                         f"{pod} is bound to {term.topology_key} {domain}, and {owner} has to be apart from {selected}",
@@ -69,26 +68,42 @@ def _anti_affinity(change: Change) -> Findings:
 
 
 def _affinity_to_pods(change: Change) -> Findings:
-    """Yield the domain of a bound pod without a pod that it has to be near.
+    """Yield that a bound pod is not near pods that it has to be near, unless it is the first of its own kind.
 
-    The first pod of its kind needs none. A pod near which it has to be may have gone, or be under way.
+    Pods of another kind may be under way in the same batch, and so have some seconds.
     """
     pod = _judged(change)
     terms = _required(_affinity(pod).pod_affinity) if pod is not None else ()
     if pod is None or not terms:
         return
-    wanted = [other for other in change.cluster.pods.values() if other is not pod and _all_select(pod, terms, other)]
-    is_own_kind = _all_select(pod, terms, pod)
-    known = [other for other in _others(change, pod) if other in wanted and _is_in_domains(change, other, terms)]
-    tree = change.cluster.tree_name(pod)
-    is_under_way = any(not other.node and change.cluster.tree_name(other) == tree for other in wanted)
-    if (is_own_kind and not known) or (is_under_way and not is_own_kind):
-        return
-    wanted += [other for other in _unseen_losses(change) if _all_select(pod, terms, other)]
+    if not _all_select(pod, terms, pod):
+        yield Expectation(BATCH_SECONDS, lambda: _checked_later(change, pod, _far), is_dropped_by_faults=True)
+    elif any(_all_select(pod, terms, other) and _is_in_domains(change, other, terms) for other in _others(change, pod)):
+        found = _far(change, pod)
+        if found is not None:
+            yield found
+
+
+def _far(change: Change, pod: TrackedPod) -> Finding | None:
+    """Return that no pod that a pod has to be near is, or was as far as the scheduler may have known."""
+    terms = _required(_affinity(pod).pod_affinity)
+    known = (*change.cluster.pods.values(), *unseen_losses(change))
+    near = [other for other in known if other is not pod and other.node and _all_select(pod, terms, other)]
     for term in terms:
         mine = domains(change, pod, term.topology_key) - {""}
-        if not any(mine & domains(change, other, term.topology_key) for other in wanted if other.node):
-            yield Finding((str(pod),), f"{pod} is bound to node {pod.node}, and has to be near pods that are not there")
+        if not any(mine & domains(change, other, term.topology_key) for other in near):
+            problem = f"has to be near pods of which none is in its {term.topology_key}"
+            return Finding((str(pod),), f"{pod} is bound to node {pod.node}, and {problem}")
+    return None
+
+
+def _checked_later(
+    change: Change, pod: TrackedPod, problem: Callable[[Change, TrackedPod], Finding | None]
+) -> Finding | None:
+    """Return a problem of a pod that was bound, unless it is gone or other binds of its tree were refused."""
+    cluster = change.cluster
+    was_refused = cluster.bind_refused_at.get(cluster.tree_name(pod), -math.inf) >= change.sent - BATCH_SECONDS
+    return None if was_refused or cluster.pods.get(pod.name) is not pod else problem(change, pod)
 
 
 def _is_in_domains(change: Change, pod: TrackedPod, terms: Iterable[PodAffinityTerm]) -> bool:
@@ -97,15 +112,9 @@ def _is_in_domains(change: Change, pod: TrackedPod, terms: Iterable[PodAffinityT
 
 def _spreading(change: Change) -> Findings:
     """Expect that a bound pod is in no domain that is too full, once all pods of its batch are bound."""
-    pod, cluster = _judged(change), change.cluster
-    if pod is None or not _hard(pod):
-        return
-
-    def broken() -> Finding | None:
-        was_refused = cluster.bind_refused_at.get(cluster.tree_name(pod), -math.inf) >= change.sent - BATCH_SECONDS
-        return None if was_refused or cluster.pods.get(pod.name) is not pod else _uneven(change, pod)
-
-    yield Expectation(BATCH_SECONDS, broken, is_dropped_by_faults=True)
+    pod = _judged(change)
+    if pod is not None and _hard(pod):
+        yield Expectation(BATCH_SECONDS, lambda: _checked_later(change, pod, _uneven), is_dropped_by_faults=True)
 
 
 def _uneven(change: Change, pod: TrackedPod) -> Finding | None:
@@ -117,10 +126,11 @@ def _uneven(change: Change, pod: TrackedPod) -> Finding | None:
     nodes = list(_surely_counted(change, pod, [one.topology_key for one in constraints]))
     for constraint in constraints:
         key, matcher = constraint.topology_key, LabelMatcher.compile(constraint.label_selector)
-        selected = [other for other in _all_pods(change) if _is_spread_with(pod, matcher, other)]
-        most = Counter(domain for other in selected for domain in domains(change, other, key))
+        there = [other for other in change.cluster.pods.values() if _is_spread_with(pod, matcher, other)]
+        gone = [other for other in unseen_losses(change) if _is_spread_with(pod, matcher, other)]
+        most = Counter(domain for other in (*there, *gone) for domain in domains(change, other, key))
         mine = _sure_domain(change, pod, key)
-        known = [other for other in selected if counts(change, other) and not other.is_deleting]
+        known = [other for other in there if counts(change, other) and not other.is_deleting]
         number = sum(_sure_domain(change, other, key) == mine for other in known)
         least = min((most[node.metadata.labels[key]] for node in nodes), default=0)
         if mine and nodes and number - least > constraint.max_skew:
@@ -159,18 +169,14 @@ def _judged(change: Change) -> TrackedPod | None:
     return None if change.is_outdated else change.bound
 
 
-def _others(change: Change, pod: TrackedPod | None) -> list[TrackedPod]:
+def _others(change: Change, pod: TrackedPod) -> list[TrackedPod]:
     """Return the other pods on nodes that the scheduler knew."""
     return [other for other in change.cluster.pods.values() if other is not pod and counts(change, other)]
 
 
-def _unseen_losses(change: Change) -> list[TrackedPod]:
+def unseen_losses(change: Change) -> list[TrackedPod]:
     """Return the pods that are gone, and that the scheduler may not have been shown to be."""
     return [pod for revision, pod in change.cluster.gone if not change.view.sees("pods", revision)]
-
-
-def _all_pods(change: Change) -> list[TrackedPod]:
-    return [*change.cluster.pods.values(), *_unseen_losses(change)]
 
 
 def _sure_domain(change: Change, pod: TrackedPod, key: str) -> str:
@@ -216,8 +222,12 @@ ANTI_AFFINITY = Rule(
 )
 AFFINITY = Rule(
     name="Required affinity holds",
-    promise="A pod is bound near the pods that its affinity requires, or is the first of its kind, as far as known.",
+    promise=(
+        "A pod is bound near the pods that its affinity requires, or is the first of its kind, as far as known. Pods of"
+        f" another kind have to be there {BATCH_SECONDS:g} s later, unless something has failed."
+    ),
     check=_affinity_to_pods,
+    seconds=BATCH_SECONDS,
 )
 SPREADING = Rule(
     name="Pods are spread",
