@@ -19,7 +19,7 @@ from cpg_simulation.checks.quantities import amounts
 from cpg_simulation.checks.relations import unseen_losses
 from cpg_simulation.checks.values import Finding, Rule
 
-QUIET_SECONDS = 10.0
+QUIET_SECONDS = 3.0
 """In a fault a plan may be carried out long after it was made."""
 
 
@@ -60,8 +60,7 @@ def _pods_of(change: Change, found: PreemptorName) -> list[TrackedPod]:
     is_simple = all(_depends_on_room_alone(cluster, pod) for pod in pods)
     others = [pod for pod in cluster.pods.values() if cluster.is_pending(pod) and pod not in pods]
     is_alone = not any(_may_have_room(change, pod) for pod in others)
-    is_known = all(change.view.sees("pods", pod.created_at) for pod in pending)
-    return pending if is_simple and is_alone and is_known and _are_all_there(cluster, pods) else []
+    return pending if is_simple and is_alone and _are_all_there(cluster, pods) else []
 
 
 def _may_have_room(change: Change, pod: TrackedPod) -> bool:
@@ -108,7 +107,8 @@ def _places_on(change: Change, pod: TrackedPod, needed: Counter[str], node: str)
     staying = [other for other in there if not _may_go(change, other, pod.priority)]
     used = sum((other.requests for other in staying), Counter[str]())
     room = [amounts(state.status.allocatable) for state in states if state is not None]
-    return min((free[name] - used[name]) // number for free in room for name, number in needed.items() if number)
+    fitting = [(free[name] - used[name]) // number for free in room for name, number in needed.items() if number]
+    return max(min(fitting), 0)
 
 
 def _may_go(change: Change, pod: TrackedPod, below: int) -> bool:
