@@ -223,7 +223,7 @@ ANTI_AFFINITY = Rule(
 AFFINITY = Rule(
     name="Required affinity holds",
     promise=(
-        "A pod is bound near the pods that its affinity requires, or is the first of its kind, as far as known. Pods of"
+        "A pod is bound near the pods that its affinity requires, or is the first of its kind, as far as known; pods of"
         f" another kind have to be there {BATCH_SECONDS:g} s later, unless something has failed."
     ),
     check=_affinity_to_pods,
