@@ -24,7 +24,7 @@ from cpg_simulation.nights.plan import (
     TreePlan,
     WorldFault,
 )
-from cpg_simulation.nights.trees import TRAITS
+from cpg_simulation.nights.trees import RELATIONS, TRAITS
 from cpg_simulation.story import beginning, plan_lines
 
 NIGHTS = [generate(seed) for seed in range(1, 201)]
@@ -82,6 +82,7 @@ def test_nights_differ() -> None:
     assert min(depths[depth] for depth in range(5)) > 20
     traits = Counter(trait for tree in TREES for trait in tree.traits)
     assert min(traits[trait] for trait in TRAITS) > 20
+    assert min(traits[trait] for trait in RELATIONS) > 10
     assert sum(tree.budget is not None for tree in TREES) > 20
     assert sum(tree.is_instantiated for tree in TREES) > 20
     kinds = Counter(fault.kind for night in NIGHTS for fault in night.faults)
@@ -133,6 +134,10 @@ def test_an_instantiated_tree_is_a_workload() -> None:
         ("prefer-zone", "affinity"),
         ("tolerates", "tolerations"),
         ("gated", "schedulingGates"),
+        ("alone", "affinity"),
+        ("together", "affinity"),
+        ("spread-nodes", "topologySpreadConstraints"),
+        ("spread-zones", "topologySpreadConstraints"),
     ],
 )
 def test_traits_are_fields_of_pods(trait: str, field: str) -> None:
@@ -140,3 +145,13 @@ def test_traits_are_fields_of_pods(trait: str, field: str) -> None:
     found = msgspec.convert({"name": "t", "traits": [trait]}, TreePlan)
     assert field in manifests.pod(found, None, "p", "crd")["spec"]
     assert field not in manifests.pod(TreePlan(name="t"), None, "p", "crd")["spec"]
+
+
+def test_pods_follow_those_of_the_first_leaf() -> None:
+    """Those of the first leaf follow none."""
+    leaves = [GroupPlan(name=name, gang=1, pods=1) for name in ("first", "second")]
+    tree = TreePlan(name="t", groups=tuple(leaves), traits=("follow",))
+    first, second = (manifests.pod(tree, leaf, "p", "native") for leaf in leaves)
+    assert "affinity" not in first["spec"]
+    (term,) = second["spec"]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert term["labelSelector"]["matchLabels"].items() <= first["metadata"]["labels"].items()

@@ -130,7 +130,8 @@ class Judge:
 
     def _on_fault(self, fault: Fault, process: str, request: Request | None) -> None:
         self.states.hit(fault, process, request)
-        left = fault.end - self.simulation.coordinator.now + DISTURBS_FOR.get(fault.kind, 0.0)
+        late = fault.amount if fault.kind == "delay" else DISTURBS_FOR.get(fault.kind, 0.0)
+        left = fault.end - self.simulation.coordinator.now + late
         self.checks.disturbed(self._clock() + left)
         if self._is_told and process:
             self.story.append(f"{self.simulation.coordinator.now:.6f} fault: {fault.kind} hits {process}")

@@ -35,6 +35,11 @@ TRAITS = {
     "host-port": "with a host port",
     "tolerates": "also on dedicated nodes",
     "gated": "with scheduling gates",
+    "alone": "on nodes without pods of other trees",
+    "together": "all in one rack",
+    "follow": "in racks with a pod of the first leaf",
+    "spread-nodes": "spread over the nodes",
+    "spread-zones": "spread over the zones",
 }
 
 

@@ -72,25 +72,29 @@ def _takes_the_pod(change: Change) -> Findings:
         return
     seen = change.view.revisions.get("nodes", change.write.revision)
     states = [node for node in change.cluster.node_versions(pod.node, seen) if node is not None]
-    problems = [_objection(pod, node) for node in states]
+    problems = [objection(pod, node) for node in states]
     if problems and all(problems):
         yield Finding((str(pod), f"Node {pod.node}"), f"{pod} is bound to node {pod.node}, which {problems[-1]}")
 
 
-def _objection(pod: TrackedPod, node: Node) -> str:
+def objection(pod: TrackedPod, node: Node) -> str:
     """Return why a node does not take a pod, apart from room."""
-    spec, labels = pod.pod.spec, node.metadata.labels
+    spec = pod.pod.spec
     taints = (*(node.spec.taints or ()), *([CORDON] if node.spec.unschedulable else []))
     taint = first_untolerated_taint(taints, spec.tolerations)
-    affinity = spec.affinity.node_affinity if spec.affinity else None
-    terms = affinity.required_during_scheduling_ignored_during_execution if affinity else None
     if taint is not None:
         return f"has the taint {taint.key}"
+    return "" if is_selected(pod, node) else "its node selector or node affinity rules out"
+
+
+def is_selected(pod: TrackedPod, node: Node) -> bool:
+    """Return whether the node selector and the node affinity of a pod allow a node."""
+    spec, labels = pod.pod.spec, node.metadata.labels
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    terms = affinity.required_during_scheduling_ignored_during_execution if affinity else None
     if not LabelMatcher.exact(spec.node_selector).matches(labels):
-        return "the node selector rules out"
-    if terms is not None and not NodeMatcher.compile(terms).matches(labels, node.metadata.name):
-        return "the node affinity rules out"
-    return ""
+        return False
+    return terms is None or NodeMatcher.compile(terms).matches(labels, node.metadata.name)
 
 
 BOUND_ONCE = Rule(

@@ -33,6 +33,8 @@ class Change:
     """When the request was sent."""
     knowledge: Knowledge
     pod: TrackedPod | None = None
+    disturbed_until: float = -math.inf
+    """Until when something is or was faulty."""
 
     @cached_property
     def view(self) -> View:

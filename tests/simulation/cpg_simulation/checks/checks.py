@@ -103,6 +103,7 @@ class Checks:
         victim = self.cluster.pods.get(victim_of(request))
         if victim is not None:
             self._refused_until[victim.pod.metadata.uid] = now + REFUSED_VICTIM_TTL_SECONDS
+            self.cluster.refused_victims.add(victim.pod.metadata.uid)
         elif request.method == "POST" and request.path.endswith("/binding"):
             self.cluster.bind_refused_at[self._batch_of(request)[1]] = now
 
@@ -127,7 +128,7 @@ class Checks:
         if write.resource == "pods" and write.old is None:
             self.knowledge.forget(name)
         pod = self.cluster.apply(write, process if role else "")
-        change = Change(write, self.cluster, self.leases, role, process, sent, self.knowledge, pod)
+        change = Change(write, self.cluster, self.leases, role, process, sent, self.knowledge, pod, self._quiet_since)
         for rule in self._rules:
             self._take(rule, rule.check(change), write.time)
 

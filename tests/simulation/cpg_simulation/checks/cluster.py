@@ -11,6 +11,7 @@ from typing import TypeAlias, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from cpg_api.core.disruption import PodDisruptionBudget
 from cpg_api.core.node import Node
 from cpg_api.core.pod import TERMINAL_PHASES, Pod
 from cpg_api.core.priorityclass import PriorityClass
@@ -24,6 +25,7 @@ from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.priority import PriorityClasses
 from cpg_api.scheduling.templates import effective_group, effective_tree, resolved_priority
 from cpg_api.scheduling.workload import Workload
+from cpg_api.selectors import LabelMatcher
 from cpg_simulation.checks.knowledge import View
 from cpg_simulation.checks.quantities import requests
 from cpg_simulation.checks.values import Object, RecordedWrite
@@ -34,6 +36,7 @@ GROUP_KINDS: dict[str, type[PodGroup] | type[CompositePodGroup]] = {
     "podgroups": PodGroup,
     "compositepodgroups": CompositePodGroup,
 }
+BUDGETS = "poddisruptionbudgets.policy"
 Revisions: TypeAlias = list[tuple[int, Node | None]]
 
 
@@ -124,6 +127,12 @@ class ObservedCluster:
     def __init__(self, scheduler_name: str = SCHEDULER_NAME, api_groups: Sequence[str] = (GROUP,)) -> None:
         self.scheduler_name = scheduler_name
         self.pods: dict[str, TrackedPod] = {}
+        self.budgets: dict[str, tuple[int, LabelMatcher, int]] = {}
+        """The PodDisruptionBudgets that there are or were: when each was last written, its selector, what it allows."""
+        self.refused_victims: set[str] = set()
+        """The pods, by UID, of which an eviction was ever refused."""
+        self.gone: list[tuple[int, TrackedPod]] = []
+        """The pods that are gone, each with the revision that removed it."""
         self.on_node: defaultdict[str, dict[str, TrackedPod]] = defaultdict(dict)
         self.nodes: dict[str, Revisions] = {}
         self.raw: defaultdict[str, dict[str, Object]] = defaultdict(dict)
@@ -162,6 +171,10 @@ class ObservedCluster:
             return self._put_pod(write, process)
         if write.resource == "nodes":
             self._put_node(write)
+        elif write.resource == BUDGETS and write.new is not None:
+            budget = msgspec.convert(write.new, PodDisruptionBudget)
+            matcher = LabelMatcher.compile(budget.spec.selector)
+            self.budgets[name] = (write.revision, matcher, budget.status.disruptions_allowed)
         elif plural in GROUP_KINDS and group in self.stores:
             self._put_group(write, group, GROUP_KINDS[plural])
         elif plural == "workloads" and group in self.stores:
@@ -190,6 +203,7 @@ class ObservedCluster:
             if pod is not None:
                 pod.left_at = min(pod.left_at, write.revision)
                 self._remove_pod(pod)
+                self.gone.append((write.revision, pod))
             return pod
         before = pod.raw if pod is not None else None
         if pod is None:

@@ -57,7 +57,7 @@ def _marked_first(change: Change) -> Findings:
 
 def _only_lower_priority(change: Change) -> Findings:
     """Yield that a pod is marked or deleted for a preemptor without a higher priority."""
-    pod, marked = change.evicted, _newly_marked(change)
+    pod, marked = change.evicted, newly_marked(change)
     found = preemptor_of(_conditions_before(change)) if pod is not None else marked
     if found is None or change.pod is None:
         return
@@ -71,7 +71,7 @@ def _only_lower_priority(change: Change) -> Findings:
 
 def _never_preempts(change: Change) -> Findings:
     """Yield that a pod is marked for a preemptor that never preempts."""
-    found = _newly_marked(change)
+    found = newly_marked(change)
     if found is None or change.pod is None:
         return
     refusing = _refusing(change, found)
@@ -89,14 +89,15 @@ def _refusing(change: Change, found: PreemptorName) -> str:
         if group.metadata.uid == found.uid and group.spec.preemption_policy == NEVER:
             return str(key_of(group))
     for pod in cluster.pods.values():
-        is_of_preemptor = pod.pod.metadata.uid == found.uid or _root_uid(cluster, pod) == found.uid
+        is_of_preemptor = pod.pod.metadata.uid == found.uid or root_uid(cluster, pod) == found.uid
         is_known = cluster.is_pending(pod) and change.view.sees("pods", pod.created_at)
         if is_of_preemptor and is_known and pod.pod.spec.preemption_policy == NEVER:
             return str(pod)
     return ""
 
 
-def _root_uid(cluster: ObservedCluster, pod: TrackedPod) -> str:
+def root_uid(cluster: ObservedCluster, pod: TrackedPod) -> str:
+    """Return the UID of the highest group of a pod; empty for a pod without a group."""
     above = cluster.groups_above(pod)
     return above[-1].metadata.uid if above else ""
 
@@ -163,7 +164,7 @@ def _had_minimum(cluster: ObservedCluster, one: UnitPod, rest: list[UnitPod], re
     return sum(member.left_at > revision for member in members) >= minimum
 
 
-def _newly_marked(change: Change) -> PreemptorName | None:
+def newly_marked(change: Change) -> PreemptorName | None:
     """Return the preemptor for which this write of the scheduler marks a pod; None if it marks none."""
     if change.pod is None or change.role != SCHEDULER or change.write.new is None or change.write.old is None:
         return None

@@ -74,10 +74,10 @@ def _one_domain(change: Change) -> Iterator[Finding | Expectation]:
         members = [other for other in cluster.pods_below(tree, place) if other is pod or _pins(change, other)]
         for constraint in (constraints and constraints.topology) or ():
             if not _share_a_domain(change, members, constraint.key):
-                domains = sorted({_domains(change, other, constraint.key).pop() or "no domain" for other in members})
+                found = sorted({domains(change, other, constraint.key).pop() or "no domain" for other in members})
                 yield Finding(
                     (str(pod), str(tree.nodes[place].key)),
-                    f"{pod} is bound, and the pods of {tree.nodes[place].key} are in {', '.join(domains)} of"
+                    f"{pod} is bound, and the pods of {tree.nodes[place].key} are in {', '.join(found)} of"
                     f" {constraint.key}",
                 )
 
@@ -85,23 +85,23 @@ def _one_domain(change: Change) -> Iterator[Finding | Expectation]:
 def _pins(change: Change, member: TrackedPod) -> bool:
     """Return whether a pod pins domains: it stays, and the scheduler was not shown in time that its node is gone."""
     shown = change.knowledge.seen(change.process, "nodes", change.sent)
-    states = change.cluster.node_versions(member.node, _seen_nodes(change), shown)
+    states = change.cluster.node_versions(member.node, seen_nodes(change), shown)
     return counts(change, member) and not member.is_deleting and bool(states) and None not in states
 
 
 def _share_a_domain(change: Change, members: list[TrackedPod], key: str) -> bool:
     """Return whether there is a domain in which all of these pods are, by the labels that could be known."""
-    shared = set.intersection(*(_domains(change, pod, key) for pod in members))
+    shared = set.intersection(*(domains(change, pod, key) for pod in members))
     return bool(shared - {""})
 
 
-def _domains(change: Change, pod: TrackedPod, key: str) -> set[str]:
+def domains(change: Change, pod: TrackedPod, key: str) -> set[str]:
     """Return the domains in which the node of a pod has been since the scheduler was shown it."""
-    states = change.cluster.node_versions(pod.node, _seen_nodes(change))
+    states = change.cluster.node_versions(pod.node, seen_nodes(change))
     return {node.metadata.labels.get(key, "") for node in states if node is not None} or {""}
 
 
-def _seen_nodes(change: Change) -> float:
+def seen_nodes(change: Change) -> float:
     """Return the newest revision of the nodes that the scheduler was surely shown before it decided."""
     return change.view.revisions.get("nodes", change.write.revision)
 

@@ -82,6 +82,10 @@ class Knowledge:
         self._decided.setdefault((process, subject), first)
         self._first_sent.setdefault((process, subject), now)
 
+    def has_sent(self, process: str, subject: str) -> bool:
+        """Return whether a process has sent a request about a subject."""
+        return (process, subject) in self._decided
+
     def forget(self, subject: str) -> None:
         """Forget what was sent about a subject: there is another of its name."""
         for key in [key for key in self._decided if key[1] == subject]:

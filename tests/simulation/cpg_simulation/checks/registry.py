@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 
 from cpg_simulation.checks.binds import BOUND_ONCE, ONLY_OWN_PODS, ROOM, TAKES_THE_POD
+from cpg_simulation.checks.budgets import BUDGETS_HOLD
 from cpg_simulation.checks.evictions import MARKED_FIRST, NEVER_PREEMPTS, ONLY_LOWER_PRIORITY, UNITS_GO_WHOLE
 from cpg_simulation.checks.fence import ONLY_THE_LEADER_WRITES
 from cpg_simulation.checks.gangs import ALL_OR_NOTHING, ONE_DOMAIN
+from cpg_simulation.checks.relations import AFFINITY, ANTI_AFFINITY, FREE_PORTS, SPREADING
 from cpg_simulation.checks.settled_groups import (
     COUNTS,
     DISRUPTED,
@@ -31,6 +33,10 @@ WRITE_RULES: Sequence[Rule] = (
     ONLY_OWN_PODS,
     ROOM,
     TAKES_THE_POD,
+    FREE_PORTS,
+    ANTI_AFFINITY,
+    AFFINITY,
+    SPREADING,
     ONE_DOMAIN,
     ALL_OR_NOTHING,
     ONLY_THE_LEADER_WRITES,
@@ -38,6 +44,7 @@ WRITE_RULES: Sequence[Rule] = (
     ONLY_LOWER_PRIORITY,
     NEVER_PREEMPTS,
     UNITS_GO_WHOLE,
+    BUDGETS_HOLD,
     OWN_FIELDS,
     FIELD_MANAGERS,
     FINAL_CONDITIONS,

@@ -23,7 +23,7 @@ from cpg_simulation.nights.plan import (
     TreePlan,
 )
 from cpg_simulation.nights.races import races
-from cpg_simulation.nights.trees import cpu_of, tree
+from cpg_simulation.nights.trees import cpu_of, related, tree
 
 PRIORITIES = ("low", "middle", "high")
 SECONDS = 50.0
@@ -36,7 +36,9 @@ def generate(seed: int) -> Night:
     """Return the night of a seed."""
     random = Random(f"night {seed}")  # noqa: S311 - a plan, not a secret
     nodes = tuple(_nodes(random))
-    actions = sorted(_actions(random, list(_trees(random, nodes))), key=lambda action: action.at)
+    relations = Random(f"relations {seed}")  # noqa: S311 - a plan, not a secret
+    trees = [related(relations, found) for found in _trees(random, nodes)]
+    actions = sorted(_actions(random, trees), key=lambda action: action.at)
     competitor = random.random() < 0.25
     if competitor:
         actions += _foreign(random, [action.at for action in actions])

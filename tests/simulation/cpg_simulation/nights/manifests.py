@@ -19,8 +19,10 @@ NAMESPACE = "work"
 LEAVES = {"crd": resources.CPG_POD_GROUPS, "native": resources.NATIVE_POD_GROUPS}
 INNER = {"crd": resources.CPG_COMPOSITE_POD_GROUPS, "native": resources.NATIVE_COMPOSITE_POD_GROUPS}
 WORKLOADS = {"crd": resources.CPG_WORKLOADS, "native": resources.NATIVE_WORKLOADS}
-TREE_LABEL = "example.com/tree"
-ZONE, RACK = "topology.kubernetes.io/zone", "example.com/rack"
+TREE_LABEL, LEAF_LABEL = "example.com/tree", "example.com/leaf"
+ZONE, RACK, HOSTNAME = "topology.kubernetes.io/zone", "example.com/rack", "kubernetes.io/hostname"
+SPREAD = {"spread-nodes": HOSTNAME, "spread-zones": ZONE}
+"""The topology keys of the traits that spread pods."""
 
 
 def _manifest(resource: Resource, metadata: Manifest, **fields: Any) -> Manifest:
@@ -43,7 +45,7 @@ def node(plan: NodePlan) -> Manifest:
 def node_labels(plan: NodePlan) -> dict[str, str]:
     """Return the labels of a node."""
     return {
-        "kubernetes.io/hostname": plan.name,
+        HOSTNAME: plan.name,
         ZONE: plan.zone,
         RACK: plan.rack,
         DISK: "local" if plan.has_disk else "none",
@@ -147,8 +149,10 @@ def pod(tree: TreePlan, plan: GroupPlan | None, name: str, flavour: Flavour) -> 
         "terminationGracePeriodSeconds": tree.grace,
         "containers": [container],
         **_priority(tree),
-        **_constraints(tree),
+        **_constraints(tree, plan),
     }
+    if plan is not None and "follow" in tree.traits:
+        labels[LEAF_LABEL] = plan.name
     if plan is not None and flavour == "native":
         spec["schedulingGroup"] = {"podGroupName": plan.name}
     elif plan is not None:
@@ -156,20 +160,47 @@ def pod(tree: TreePlan, plan: GroupPlan | None, name: str, flavour: Flavour) -> 
     return _manifest(resources.PODS, {"name": name, "labels": labels}, spec=spec)
 
 
-def _constraints(tree: TreePlan) -> Manifest:
-    same_tree = {"labelSelector": {"matchLabels": {TREE_LABEL: tree.name}}}
-    affinity: Manifest = {}
-    if "apart" in tree.traits:
-        terms = [{**same_tree, "topologyKey": "kubernetes.io/hostname"}]
-        affinity["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
-    if "prefer-zone" in tree.traits:
-        term = {"weight": 10, "podAffinityTerm": {**same_tree, "topologyKey": ZONE}}
-        affinity["podAffinity"] = {"preferredDuringSchedulingIgnoredDuringExecution": [term]}
-    found: Manifest = {"affinity": affinity} if affinity else {}
+def _constraints(tree: TreePlan, plan: GroupPlan | None) -> Manifest:
+    spread = [
+        {
+            "maxSkew": 1,
+            "topologyKey": key,
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {TREE_LABEL: tree.name}},
+        }
+        for trait, key in SPREAD.items()
+        if trait in tree.traits
+    ]
+    related = {"affinity": _affinity(tree, plan), "topologySpreadConstraints": spread}
+    found = {name: value for name, value in related.items() if value}
     if "select-disk" in tree.traits:
         found["nodeSelector"] = {DISK: "local"}
     if "tolerates" in tree.traits:
         found["tolerations"] = [{"key": DEDICATED["key"], "operator": "Exists"}]
     if "gated" in tree.traits:
         found["schedulingGates"] = [GATE]
+    return found
+
+
+def _affinity(tree: TreePlan, plan: GroupPlan | None) -> Manifest:
+    """Return what pods require or prefer of other pods."""
+    first = next((group.name for group in tree.groups if group.pods is not None), "")
+    same_tree: Manifest = {"matchLabels": {TREE_LABEL: tree.name}}
+    near, far = list[Manifest](), list[Manifest]()
+    if "apart" in tree.traits:
+        far.append({"labelSelector": same_tree, "topologyKey": HOSTNAME})
+    if "alone" in tree.traits:
+        others: Manifest = {"matchExpressions": [{"key": TREE_LABEL, "operator": "NotIn", "values": [tree.name]}]}
+        far.append({"labelSelector": others, "topologyKey": HOSTNAME})
+    if "together" in tree.traits:
+        near.append({"labelSelector": same_tree, "topologyKey": RACK})
+    if "follow" in tree.traits and plan is not None and plan.name != first:
+        near.append({"labelSelector": {"matchLabels": {LEAF_LABEL: first}}, "topologyKey": RACK})
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    found: Manifest = {
+        name: {required: terms} for name, terms in (("podAffinity", near), ("podAntiAffinity", far)) if terms
+    }
+    if "prefer-zone" in tree.traits:
+        term = {"weight": 10, "podAffinityTerm": {"labelSelector": same_tree, "topologyKey": ZONE}}
+        found.setdefault("podAffinity", {})["preferredDuringSchedulingIgnoredDuringExecution"] = [term]
     return found

@@ -24,9 +24,22 @@ class GroupPlan(Struct, frozen=True, kw_only=True):
     """Of each pod, in thousandths."""
 
 
-Trait: TypeAlias = Literal["select-disk", "apart", "prefer-zone", "host-port", "tolerates", "gated"]
+Trait: TypeAlias = Literal[
+    "select-disk",
+    "apart",
+    "prefer-zone",
+    "host-port",
+    "tolerates",
+    "gated",
+    "alone",
+    "together",
+    "follow",
+    "spread-nodes",
+    "spread-zones",
+]
 """What pods ask for beside CPU: a node with a local disk, nodes apart from one another, preferably one zone, a port of
-the node, nodes with a taint; or to wait until a gate is lifted."""
+the node, nodes with a taint; to wait until a gate is lifted; a node without pods of other trees, one rack for all, the
+rack of a pod of the first leaf; nodes or zones with equal numbers of them."""
 
 
 class TreePlan(Struct, frozen=True, kw_only=True):

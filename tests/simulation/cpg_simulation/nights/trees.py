@@ -9,6 +9,10 @@ from cpg_simulation.nights.manifests import RACK, ZONE
 from cpg_simulation.nights.plan import GroupPlan, Trait, TreePlan
 
 TRAITS: tuple[Trait, ...] = ("select-disk", "apart", "prefer-zone", "host-port", "tolerates", "gated")
+RELATIONS: tuple[Trait, ...] = ("alone", "together", "follow", "spread-nodes", "spread-zones")
+"""What pods require of other pods, beside what ``TRAITS`` have of it."""
+RELATED = 0.12
+"""The share of trees that have one of them."""
 GRACES = (0, 1, 2, 2, 5, 30)
 
 
@@ -34,6 +38,12 @@ def tree(random: Random, name: str, priority: str, room: int) -> TreePlan:
     top = f"{name}-top" if source < 0.2 else name
     groups = tuple(_composite(random, top, "", room, random.choice((2, 2, 2, 3, 3, 4)), unit=unit))
     return replace(plain, groups=groups, is_instantiated=source < 0.2, from_workload=source < 0.45)
+
+
+def related(random: Random, found: TreePlan) -> TreePlan:
+    """Return a tree, now and then with pods that require something of other pods."""
+    relation = random.choice(RELATIONS)
+    return replace(found, traits=(*found.traits, relation)) if random.random() < RELATED else found
 
 
 def _leaf(random: Random, name: str, parent: str, room: int, *, unit: bool) -> GroupPlan:
