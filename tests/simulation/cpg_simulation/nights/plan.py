@@ -149,7 +149,8 @@ NetworkFault: TypeAlias = Literal["cut-off", "lag-watches", "cut-watches", "rese
 ServerFault: TypeAlias = Literal["restart", "compact", "restore", "refuse-admission"]
 NodeFault: TypeAlias = Literal["vanish", "relabel", "cordon", "taint", "shrink", "reject-pods"]
 PodFault: TypeAlias = Literal["touch-pods"]
-FaultKind: TypeAlias = RequestFault | ProcessFault | NetworkFault | ServerFault | NodeFault | PodFault
+ObjectFault: TypeAlias = Literal["replace"]
+FaultKind: TypeAlias = RequestFault | ProcessFault | NetworkFault | ServerFault | NodeFault | PodFault | ObjectFault
 
 
 LEADER = "leader"
@@ -171,7 +172,8 @@ class Fault(Struct, frozen=True, kw_only=True):
     amount: float = 0.0
     """How much: seconds of delay, of skew, of history that a restore loses; a rate; a factor."""
     trigger: str = ""
-    """A sort of requests: it begins with the first after ``at``. A fault of a node hits the node of that pod then."""
+    """A sort of requests: it begins with the first after ``at``. A fault of an object hits what the request is about,
+    and one of a node that of its pod."""
     delay: float = 0.0
     """Seconds from that request until it begins."""
 
