@@ -2,8 +2,9 @@
 
 Functions that change an object return the new object, so that a cache can use it before the watch delivers it.
 
-Every write is safe against a new object of the same name: where the server supports it, the write names the UID, and an
-object that was deleted and created again is a conflict.
+**Which object.** Every write names the UID, so a new object of the same name is a conflict. The API server ignores the
+UID in one case: in the status of a custom resource. There a late write may land on a new object, unless it names the
+version as well (``unchanged``). A write without a version must be one that its writer corrects once the watch shows it.
 
 **Which patch.** A group's status has two writers: the scheduler (attempts) and the operator (counts). So it is
 *applied*: each writer is a field manager, owns what it sends, and does not remove the other's conditions. The price is
@@ -46,7 +47,8 @@ async def apply_status(
     """Apply these fields of a status; fields applied before and not sent now are removed.
 
     The apply is forced: a conflict could only mean that two writers use one manager. With ``unchanged`` it succeeds
-    only if the object has still the version of ``target``, for a field that several managers write in turn.
+    only if the object has still the version of ``target``, for a field that several managers write in turn, or that is
+    never corrected.
     """
     version = {"resourceVersion": target.resource_version} if unchanged else {}
     body = {

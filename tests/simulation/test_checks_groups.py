@@ -164,6 +164,31 @@ def test_a_group_that_waits_says_why(reason: str, broken: list[str]) -> None:
     assert history.settled() == broken
 
 
+@pytest.mark.parametrize(
+    ("pods", "reason", "broken"),
+    [
+        (0, "WaitingForGroup", []),
+        (0, "Unschedulable", [PLACED]),
+        (1, "WaitingForGroup", []),
+        (1, "Unschedulable", [PLACED]),
+    ],
+)
+def test_a_group_whose_pending_pods_are_gone_says_so(pods: int, reason: str, broken: list[str]) -> None:
+    """No attempt follows, so its status is resynced: nothing lacks room any more."""
+    history = History()
+    history.node("n")
+    history.group("gang", 2)
+    for number in range(pods):
+        history.pod(f"p{number}", "gang", node="n")
+    history.meta(POD_GROUPS, "gang", "operator-0", finalizers=[FINALIZER])
+    counts = dict.fromkeys(("desired", "scheduled", "running"), pods)
+    conditions = [healthy("Partial" if pods else "Pending"), scheduled(status="False", reason=reason)]
+    history.status(
+        POD_GROUPS, "gang", "operator-0", pods=counts, conditions=[*conditions, *([PARTIAL] if pods else [])]
+    )
+    assert history.settled() == broken
+
+
 def test_a_complete_group_is_no_victim() -> None:
     """A group that has its minimum again takes back that it is evicted."""
     history = tree()

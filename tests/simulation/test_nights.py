@@ -8,6 +8,7 @@ import pytest
 
 from cpg_simulation.nights import manifests
 from cpg_simulation.nights.generator import generate
+from cpg_simulation.nights.manifests import PRIORITIES
 from cpg_simulation.nights.plan import (
     LEADER,
     PATIENCE_SECONDS,
@@ -16,6 +17,7 @@ from cpg_simulation.nights.plan import (
     NetworkFault,
     Night,
     NodeFault,
+    ObjectFault,
     PodFault,
     ProcessFault,
     RequestFault,
@@ -35,6 +37,15 @@ def levels(tree: TreePlan, parent: str = "") -> int:
     """Return how many levels of groups a tree has."""
     below = [group.name for group in tree.groups if group.parent == parent]
     return 1 + max(levels(tree, name) for name in below) if below else 0
+
+
+def shape(tree: TreePlan) -> TreePlan:
+    """Return a tree without its name and its priority."""
+    groups = (
+        msgspec.structs.replace(group, name=group.name.removeprefix(tree.name), parent=group.parent and "above")
+        for group in tree.groups
+    )
+    return msgspec.structs.replace(tree, name="", priority="low", groups=tuple(groups))
 
 
 def test_a_seed_makes_one_night() -> None:
@@ -86,11 +97,24 @@ def test_nights_differ() -> None:
     assert sum(tree.budget is not None for tree in TREES) > 20
     assert sum(tree.is_instantiated for tree in TREES) > 20
     kinds = Counter(fault.kind for night in NIGHTS for fault in night.faults)
-    families = (RequestFault, ProcessFault, NetworkFault, ServerFault, NodeFault, PodFault, WorldFault)
+    families = (RequestFault, ProcessFault, NetworkFault, ServerFault, NodeFault, PodFault, WorldFault, ObjectFault)
     assert set(kinds) == {kind for family in families for kind in get_args(family)}
     assert min(kinds.values()) >= 5
     triggers = Counter(fault.trigger for night in NIGHTS for fault in night.faults)
     assert min(triggers[trigger] for trigger in ("", "binds", "evictions", "nominations", "status", "leases")) > 10
+
+
+def test_twins_come_last_and_are_more_important() -> None:
+    """A twin has the shape of another tree, a higher priority, and a name of its own."""
+    number = 0
+    for night in NIGHTS:
+        *trees, last = (action.tree for action in night.actions if isinstance(action, Submit))
+        if last.name == "twin":
+            number += 1
+            less_important = [tree for tree in trees if PRIORITIES[tree.priority] < PRIORITIES[last.priority]]
+            assert shape(last) in map(shape, less_important)
+            assert all(group.name.startswith("twin") for group in last.groups)
+    assert number > 20
 
 
 def test_groups_are_valid() -> None:

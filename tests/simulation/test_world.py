@@ -219,6 +219,33 @@ def test_a_controller_touches_pods_that_wait() -> None:
     assert len(touched) == 3
 
 
+def test_an_object_is_replaced_while_a_request_about_it_is_under_way() -> None:
+    """The new object has the name and the spec of the old one, but another UID, no node and no finalizer."""
+    pod_fault = Fault(kind="replace", at=3, seconds=1, trigger="binds")
+    group_fault = Fault(kind="replace", at=3, seconds=1, trigger="placements")
+    stage = Stage(Submit(at=1, tree=GANG), faults=(pod_fault, group_fault))
+    client = stage.world.client
+    stage.coordinator.run(4)
+    pod, group = stage.pods()[0], client.objects(CPG_POD_GROUPS)[0]
+    name, group_name = pod["metadata"]["name"], group["metadata"]["name"]
+    client.bind(name, "node-0", "user")
+    client.merge(CPG_POD_GROUPS, group_name, {"metadata": {"finalizers": ["example.com/held"]}})
+    stage.faults.requests.treat("scheduler-0", bind(name))
+    body = b'{"status":{"conditions":[{"type":"PodGroupInitiallyScheduled","status":"True"}]}}'
+    path = f"{CPG_POD_GROUPS.path(NAMESPACE, group_name)}/status"
+    stage.faults.requests.treat("scheduler-0", Request(method="PATCH", path=path, body=body, user="scheduler-0"))
+    stage.coordinator.run(5)
+    new, new_group = client.get(PODS, name), client.get(CPG_POD_GROUPS, group_name)
+    assert new is not None
+    assert new_group is not None
+    assert "nodeName" not in new["spec"]
+    assert "finalizers" not in new_group["metadata"]
+    for before, after in ((pod, new), (group, new_group)):
+        assert before["metadata"]["uid"] != after["metadata"]["uid"]
+        assert before["metadata"]["labels"] == after["metadata"]["labels"]
+        assert before["spec"] == after["spec"]
+
+
 def test_a_fault_waits_no_longer_than_its_patience() -> None:
     """Without a request it begins later, and hits the leader: the holder of the lease, or the first replica."""
     fault = Fault(kind="kill", at=2, seconds=1, target="leader", trigger="evictions")

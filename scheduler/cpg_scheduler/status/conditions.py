@@ -304,8 +304,9 @@ class StatusWriter:
     ) -> None:
         """Apply the condition of a group and its attempt.
 
-        The operator may have written meanwhile that the minimum was placed, which is final. So any other condition is
-        applied only to the version of the group that is known, and a conflict waits for the watch.
+        That the minimum was placed is final: no other condition may replace it if the operator has written it
+        meanwhile, and it must not land on a new group of this name. So a condition is applied only to the version of
+        the group that is known, and a conflict waits for the watch.
         """
         for seconds in (*SECONDS_AFTER_CONFLICTS, None):
             known = self._current(group)
@@ -339,10 +340,7 @@ class StatusWriter:
             "conditions": [msgspec.to_builtins(ours) | {"message": truncate_condition(condition).message}]
         }
         shown = {} if attempt is None else {"attempt": attempt()}
-        is_final = reported.status == "True"
-        apply = partial(
-            apply_status, self._connection, resource, group.metadata, manager=MANAGER, unchanged=not is_final
-        )
+        apply = partial(apply_status, self._connection, resource, group.metadata, manager=MANAGER, unchanged=True)
         try:
             await apply(status=status | shown)
         except ApiError as error:

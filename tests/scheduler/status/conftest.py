@@ -52,7 +52,7 @@ class StatusFixture:
         self.log = structlog.testing.CapturingLogger()
         self.gate = WriteGate()
         self.pods, self.binds_in_flight = PendingPods(), BindsInFlight()
-        self.cached_groups: dict[str, Group] = {}
+        self.cached_groups: dict[GroupKey, Group] = {}
         self.deferred: list[Callable[[], Awaitable[None]]] = []
         """The writes of events that can wait."""
         self.queue = WriteQueue(
@@ -79,7 +79,7 @@ class StatusFixture:
 
     def show(self, group: Group) -> None:
         """Let the watch show a group."""
-        self.cached_groups[group.metadata.uid] = group
+        self.cached_groups[key_of(group)] = group
         self.writer.on_seen(group)
 
     def show_unschedulable(self, pod: Pod, message: str) -> None:
@@ -146,7 +146,8 @@ class StatusFixture:
         if group.metadata.name == "native":
             return group, NATIVE_POD_GROUPS_ALPHA
         resource = CPG_POD_GROUPS if isinstance(group, PodGroup) else CPG_COMPOSITE_POD_GROUPS
-        return self.cached_groups.get(group.metadata.uid, group), resource
+        known = self.cached_groups.get(key_of(group), group)
+        return (known, resource) if known.metadata.uid == group.metadata.uid else None
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from cpg_api.meta import Condition
+from cpg_api.scheduling.forest import key_of
 from cpg_api.scheduling.podgroup import PodGroup, PodGroupStatus
 from cpg_client.errors import ApiError
 from cpg_engine.testing.builders import pod_group
@@ -64,7 +65,7 @@ async def test_a_final_condition_is_about_the_newest_that_was_shown(status: "Sta
     status.report_scheduled(of_generation(1))
     await status.writer.drained()
     newer = with_condition("True", 5)
-    status.cached_groups[newer.metadata.uid] = newer
+    status.cached_groups[key_of(newer)] = newer
     await asyncio.sleep(0.05)
     await status.writer.drained()
     assert generations(status) == [5]

@@ -15,7 +15,6 @@ from cpg_client.errors import ApiError
 from cpg_engine.testing.builders import composite, pod, pod_group
 from cpg_scheduler.status.attempts import AttemptResult
 from cpg_scheduler.status.updates import GroupStatusUpdate, PodStatusUpdate
-from cpg_scheduler.testing.fake_connection import SentRequest
 
 if TYPE_CHECKING:
     from tests.scheduler.status.conftest import StatusFixture
@@ -188,24 +187,6 @@ async def test_whether_a_group_is_scheduled_is_checked_again_before_writing(stat
     status.show(group_with_condition("True", ""))
     await status.writer.drained()
     assert status.api.writes == []
-
-
-async def test_a_final_condition_of_the_operator_is_never_overwritten(status: "StatusFixture") -> None:
-    """Another condition is applied only to the version that is known; the watch shows what has been written since."""
-    known = pod_group("pg")
-    status.show(replace(known, metadata=replace(known.metadata, resource_version="7")))
-
-    def conflict(write: SentRequest) -> ApiError | None:
-        if write.body["metadata"]["resourceVersion"] != "7":
-            return None
-        status.show(group_with_condition("True", "its minimum has been placed"))
-        return ApiError(409, "Conflict", "the object has been modified")
-
-    status.api.error = conflict
-    status.report(known, "too few")
-    await status.writer.drained()
-    assert status.api.writes == []
-    assert status.log.calls == []
 
 
 async def test_a_final_condition_that_was_wiped_out_is_written_again(status: "StatusFixture") -> None:

@@ -55,8 +55,8 @@ class LedgerWatch:
         """Note a bind that a process sends, or that it reads the pod of one, which may end what it assumes."""
         if is_hit(request, "binds"):
             body = json.loads(request.body)
-            assignment = body["metadata"]["uid"], body["target"]["name"]
-            self._sent[request.user][request.path.removesuffix(BINDING)] = assignment
+            if uid := body["metadata"].get("uid"):
+                self._sent[request.user][request.path.removesuffix(BINDING)] = uid, body["target"]["name"]
         elif request.method == "GET":
             self._sent[request.user].pop(request.path, None)
 

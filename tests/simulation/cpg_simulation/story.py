@@ -152,8 +152,9 @@ def fault_text(fault: Fault) -> str:
         "touch-pods": "a controller annotates the pods without a node every second",
         "reject-pods": f"the kubelet of {subject} rejects new pods",
         "stop-controllers": "the controllers of pods are stopped",
+        "replace": f"what one of the {fault.trigger} is about is replaced by another object of its name",
     }[fault.kind]
-    lasting = fault.kind not in {"cut-watches", "reset", "compact", "terminate"}
+    lasting = fault.kind not in {"cut-watches", "reset", "compact", "terminate", "replace"}
     since = f", {fault.delay:g} s after the next of the {fault.trigger}" if fault.trigger else ""
     return f"{told}{since}, for {fault.seconds:g} s" if lasting else f"{told}{since}"
 

@@ -7,6 +7,7 @@ from cpg_simulation.checks.budgets import BUDGETS_HOLD
 from cpg_simulation.checks.evictions import MARKED_FIRST, NEVER_PREEMPTS, ONLY_LOWER_PRIORITY, UNITS_GO_WHOLE
 from cpg_simulation.checks.fence import ONLY_THE_LEADER_WRITES
 from cpg_simulation.checks.gangs import ALL_OR_NOTHING, ONE_DOMAIN
+from cpg_simulation.checks.identity import KNOWN_OBJECTS
 from cpg_simulation.checks.relations import AFFINITY, ANTI_AFFINITY, FREE_PORTS, SPREADING
 from cpg_simulation.checks.settled_groups import (
     COUNTS,
@@ -31,6 +32,7 @@ from cpg_simulation.checks.values import Rule
 WRITE_RULES: Sequence[Rule] = (
     BOUND_ONCE,
     ONLY_OWN_PODS,
+    KNOWN_OBJECTS,
     ROOM,
     TAKES_THE_POD,
     FREE_PORTS,

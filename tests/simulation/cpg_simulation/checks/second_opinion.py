@@ -27,6 +27,7 @@ from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.observability.metrics import SchedulerMetrics
 from cpg_scheduler.preemption.machine import PreemptionMachine
 from cpg_scheduler.settings import SchedulerSettings
+from cpg_scheduler.status.resync import TreeStatus
 from cpg_scheduler.status.updates import GroupStatusUpdate, PodStatusUpdate, StatusUpdate, inadmissible_updates
 from cpg_scheduler.units import SchedulableUnit, build_unit
 from cpg_simulation.checks.cluster import ObservedCluster
@@ -80,7 +81,15 @@ def ask(cluster: ObservedCluster, now: float, refused: Iterable[str] = ()) -> Se
             found.note(inadmissible_updates(unit, 1))
         else:
             _attempt(cache, machine, options, key, unit, found)
+    trees = TreeStatus(cache, machine.awaits, options)
+    for key in _units_of_groups(cache):
+        found.note(trees.resync(key))  # nothing about trees with pending pods
     return found
+
+
+def _units_of_groups(cache: ClusterCache) -> list[UnitKey]:
+    groups = (UnitKey(flavour, group) for flavour, store in cache.stores.items() for group in store.forest.groups)
+    return sorted(set(map(cache.current_unit, groups)))
 
 
 def _attempt(

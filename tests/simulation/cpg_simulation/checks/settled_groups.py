@@ -52,7 +52,7 @@ def _health(_: NightEnd, state: GroupState) -> Iterator[str]:
 
 def _placed(end: NightEnd, state: GroupState) -> Iterator[str]:
     """Yield that a group has its minimum and does not say that it was placed, or says another reason than it should."""
-    if not any(end.cluster.is_ours(pod) for pod in state.members):
+    if state.members and not any(map(end.cluster.is_ours, state.members)):
         return
     condition = next(filter(None, map(state.condition, sorted(FINAL_ONCE_TRUE))), None)
     status, reason = (condition["status"], condition.get("reason")) if condition is not None else ("nothing", "")

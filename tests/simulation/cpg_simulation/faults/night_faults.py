@@ -11,6 +11,7 @@ from cpg_simulation.apiserver.server import ApiServer
 from cpg_simulation.apiserver.values import Request
 from cpg_simulation.faults.api_server import ServerFaults
 from cpg_simulation.faults.nodes import NodeFaults
+from cpg_simulation.faults.objects import ObjectFaults, object_of
 from cpg_simulation.faults.pods import PodFaults
 from cpg_simulation.faults.processes import Processes, ProcessFaults
 from cpg_simulation.faults.requests import RequestFaults, is_hit
@@ -21,6 +22,7 @@ from cpg_simulation.nights.plan import (
     Fault,
     Night,
     NodeFault,
+    ObjectFault,
     PodFault,
     ProcessFault,
     ServerFault,
@@ -111,6 +113,7 @@ class NightFaults:
             **dict.fromkeys(get_args(NodeFault), NodeFaults(self._night.nodes, world.client, world.kubelets)),
             **dict.fromkeys(get_args(PodFault), PodFaults(coordinator, world.client)),
             **dict.fromkeys(get_args(WorldFault), WorldFaults(world.owners)),
+            **dict.fromkeys(get_args(ObjectFault), ObjectFaults(world.client, self._night.flavour)),
         }
         if any(fault.kind == "restore" for fault in self._night.faults):
             servers.save()
@@ -128,6 +131,8 @@ class NightFaults:
             fault = self._waiting.pop(number)
             if fault.kind in get_args(NodeFault):
                 fault = replace(fault, target=self._node_of(request) or fault.target)
+            elif fault.kind in get_args(ObjectFault):
+                fault = replace(fault, target=object_of(request))
             if fault.delay or fault.kind in self._families:
                 self._coordinator.after(fault.delay, self._begin, number, fault)
             else:
@@ -143,7 +148,7 @@ class NightFaults:
         if is_hit(request, "binds"):
             node: str = json.loads(request.body)["target"]["name"]
             return node
-        pod = self._client.get(PODS, request.path.rpartition("/pods/")[2].partition("/")[0])
+        pod = self._client.get(PODS, object_of(request).partition("/")[2])
         return pod["spec"].get("nodeName", "") if pod is not None else ""
 
     def _begin(self, number: int, fault: Fault) -> None:

@@ -19,6 +19,7 @@ SORTS: dict[str, Callable[[Request], bool]] = {
     "leases": lambda request: "/leases" in request.path,
     "status": lambda request: request.method != "GET" and request.path.endswith("/status"),
     "nominations": lambda request: b'"nominatedNodeName"' in request.body,
+    "placements": lambda request: b'InitiallyScheduled","status":"True"' in request.body,
     "watches": lambda request: request.query.get("watch") == "true",
     "reads": lambda request: request.method == "GET" and request.query.get("watch") != "true",
     "writes": lambda request: request.method != "GET",

@@ -19,6 +19,8 @@ from cpg_simulation.nights.plan import (
 REQUESTS = ("binds", "evictions", "nominations", "status", "leases", "reads", "watches", "writes", "any")
 TRIGGERS = ("binds", "binds", "evictions", "evictions", "nominations", "status", "leases")
 DELAYS = (0.0, 0.0, 0.0005, 0.001, 0.003, 0.02, 0.3, 2.0)
+SHARE_OF_REPLACEMENTS = 0.2
+SHARE_OF_LAST_FAILURES = 0.1
 Step = tuple[FaultKind, str, float, float]
 """A fault of a combination: its kind, the requests that it hits, its seconds, and its amount."""
 COMBINATIONS: tuple[tuple[Step, ...], ...] = (
@@ -64,6 +66,23 @@ def faults(random: Random, nodes: tuple[NodePlan, ...], moments: tuple[float, ..
         else:
             process = random.choice((LEADER, LEADER, LEADER, LEADER, *processes))
             yield _single(random, at, nodes, trigger, delay, process)
+
+
+def replacements(seed: int, moments: tuple[float, ...]) -> Iterator[Fault]:
+    """Yield that an object is replaced by another one of its name while a request about it is under way."""
+    random = Random(f"replacements {seed}")  # noqa: S311 - a plan, not a secret
+    if random.random() < SHARE_OF_REPLACEMENTS:
+        trigger, at = random.choice(("binds", "evictions", "placements")), random.choice(moments)
+        yield Fault(kind="replace", at=at, seconds=0.5, trigger=trigger, delay=random.choice((0.0, 0.0, 0.0005)))
+
+
+def last_failures(seed: int, last: float) -> Iterator[Fault]:
+    """Yield that the status writes of a program fail at the last action, after which nothing else happens."""
+    random = Random(f"last failures {seed}")  # noqa: S311 - a plan, not a secret
+    if random.random() < SHARE_OF_LAST_FAILURES:
+        kind: FaultKind = random.choice(("fail", "refuse"))
+        target, seconds = random.choice((LEADER, "operator-0")), random.choice((5.0, 10.0, 20.0))
+        yield Fault(kind=kind, at=last, seconds=seconds, target=target, requests="status")
 
 
 def _combination(random: Random, at: float, nodes: tuple[NodePlan, ...], trigger: str) -> Iterator[Fault]:

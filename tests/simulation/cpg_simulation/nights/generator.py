@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from random import Random
 from typing import get_args
 
-from cpg_simulation.nights.faults import faults
+from msgspec.structs import replace
+
+from cpg_simulation.nights.faults import faults, last_failures, replacements
 from cpg_simulation.nights.handovers import with_handover
 from cpg_simulation.nights.plan import (
     Action,
@@ -30,6 +32,7 @@ SECONDS = 50.0
 """Until when users act."""
 CALM_SECONDS = 100.0
 MAX_TREES = 7
+SHARE_OF_TWINS = 0.25
 
 
 def generate(seed: int) -> Night:
@@ -48,13 +51,16 @@ def generate(seed: int) -> Night:
     planned = sorted(faults(random, nodes, moments, operators), key=lambda fault: fault.at)
     created = tuple(action.at for action in actions if isinstance(action, Submit))
     planned += races(Random(f"races {seed}"), nodes, created)  # noqa: S311 - a plan, not a secret
+    planned += replacements(seed, moments)
+    actions += _twins(seed, trees, max(moments))
+    planned += last_failures(seed, actions[-1].at)
     night = Night(
         seed=seed,
         flavour=random.choice(("crd", "crd", "native")),
         nodes=nodes,
         actions=tuple(actions),
         faults=tuple(planned),
-        seconds=max([*moments, *(fault.end for fault in planned)]),
+        seconds=max([*(action.at for action in actions), *(fault.end for fault in planned)]),
         calm=CALM_SECONDS,
         operators=operators,
         competitor=competitor,
@@ -127,6 +133,24 @@ def _later(random: Random, found: TreePlan, at: float) -> Iterator[Action]:
             yield Scale(at=at, tree=found.name, group=leaf.name, pods=pods)
         case "meddle":
             yield Meddle(at=at, tree=found.name, kind=random.choice(get_args(Meddling)))
+
+
+def _twins(seed: int, trees: list[TreePlan], last: float) -> Iterator[Submit]:
+    """Yield, after all else, a tree that is like another one in all but its name and its higher priority."""
+    random = Random(f"twins {seed}")  # noqa: S311 - a plan, not a secret
+    found = random.choice(trees)
+    higher = PRIORITIES[PRIORITIES.index(found.priority) + 1 :]
+    if higher and random.random() < SHARE_OF_TWINS:
+        twin = _renamed(replace(found, priority=random.choice(higher)), "twin")
+        yield Submit(at=last + random.uniform(1, 5), tree=twin)
+
+
+def _renamed(found: TreePlan, name: str) -> TreePlan:
+    groups = tuple(
+        replace(group, name=group.name.replace(found.name, name, 1), parent=group.parent.replace(found.name, name, 1))
+        for group in found.groups
+    )
+    return replace(found, name=name, groups=groups)
 
 
 def _foreign(random: Random, moments: list[float]) -> Iterator[Action]:

@@ -163,7 +163,10 @@ ServerFault: TypeAlias = Literal["restart", "compact", "restore", "refuse-admiss
 NodeFault: TypeAlias = Literal["vanish", "relabel", "cordon", "taint", "shrink", "reject-pods"]
 PodFault: TypeAlias = Literal["touch-pods"]
 WorldFault: TypeAlias = Literal["stop-controllers"]
-FaultKind: TypeAlias = RequestFault | ProcessFault | NetworkFault | ServerFault | NodeFault | PodFault | WorldFault
+ObjectFault: TypeAlias = Literal["replace"]
+FaultKind: TypeAlias = (
+    RequestFault | ProcessFault | NetworkFault | ServerFault | NodeFault | PodFault | WorldFault | ObjectFault
+)
 
 
 LEADER = "leader"
@@ -185,7 +188,8 @@ class Fault(Struct, frozen=True, kw_only=True):
     amount: float = 0.0
     """How much: seconds of delay, of skew, of history that a restore loses; a rate; a factor."""
     trigger: str = ""
-    """A sort of requests: it begins with the first after ``at``. A fault of a node hits the node of that pod then."""
+    """A sort of requests: it begins with the first after ``at``. A fault of an object hits what the request is about,
+    and one of a node that of its pod."""
     delay: float = 0.0
     """Seconds from that request until it begins."""
 
