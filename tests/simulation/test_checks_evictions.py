@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from cpg_simulation.checks.evictions import WHOLE_UNIT_SECONDS
-from cpg_simulation.checks.history import History
+from cpg_simulation.checks.history import HandRequest, History
 
 WHOLE = "Units are evicted as a whole"
 
@@ -146,6 +146,15 @@ def test_time_with_faults_does_not_count() -> None:
     assert history.broken() == []
     pass_time(history, 50.0)
     assert history.broken() == [WHOLE]
+
+
+@pytest.mark.parametrize(("name", "broken"), [("b", []), ("a", [WHOLE])])
+def test_a_pod_may_stay_whose_eviction_is_refused(name: str, broken: list[str]) -> None:
+    """Nothing else can be done; the refusal of another one is no excuse."""
+    history = unit()
+    history.checks.refused(HandRequest("DELETE", f"/api/v1/namespaces/team/pods/{name}", "scheduler-0"), 0.0)
+    pass_time(history, WHOLE_UNIT_SECONDS + 1)
+    assert history.broken() == broken
 
 
 def test_pods_without_a_unit_are_evicted_alone() -> None:

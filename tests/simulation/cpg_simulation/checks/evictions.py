@@ -132,7 +132,7 @@ class UnitPod(NamedTuple):
 
 
 def _left_over(change: Change, pod: TrackedPod, rest: list[UnitPod]) -> Finding | None:
-    """Return which pods of a unit are still there although one of them was evicted."""
+    """Return which pods of a unit are still there although one of them was evicted, and their eviction not refused."""
     cluster, lease = change.cluster, change.leases.state(SCHEDULER, float("inf"))
     there = [one for one in rest if _still_runs(cluster, one.pod, one.uid)]
     if lease.holder != change.process and all(_had_minimum(cluster, one, rest, lease.revision) for one in there):
@@ -146,7 +146,7 @@ def _left_over(change: Change, pod: TrackedPod, rest: list[UnitPod]) -> Finding 
 
 def _still_runs(cluster: ObservedCluster, pod: TrackedPod, uid: str) -> bool:
     is_there = cluster.pods.get(pod.name) is pod and pod.pod.metadata.uid == uid
-    return is_there and pod.takes_room and not pod.is_deleting
+    return is_there and pod.takes_room and not pod.is_deleting and uid not in cluster.refused_victims
 
 
 def _minimum_of(cluster: ObservedCluster, pod: TrackedPod) -> int:
@@ -193,7 +193,9 @@ NEVER_PREEMPTS = Rule(
 )
 UNITS_GO_WHOLE = Rule(
     name="Units are evicted as a whole",
-    promise=f"When a pod of a unit is evicted, the others follow within {WHOLE_UNIT_SECONDS:g} s.",
+    promise=(
+        f"When a pod of a unit is evicted, the others follow within {WHOLE_UNIT_SECONDS:g} s, unless theirs is refused."
+    ),
     check=_units_go_whole,
     seconds=WHOLE_UNIT_SECONDS,
 )
