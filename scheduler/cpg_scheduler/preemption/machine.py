@@ -216,6 +216,8 @@ class PreemptionMachine:
             return result
         if waits:
             return ongoing(before, "Overdue", len(before.awaited))
+        if before.is_reserving and result.is_freed_soon:
+            return ongoing(before, "Ongoing", 0)
         self._lifecycle.end(before)
         return result
 
