@@ -117,6 +117,16 @@ def test_twins_come_last_and_are_more_important() -> None:
     assert number > 20
 
 
+def test_some_nights_have_devices() -> None:
+    """About one in five: claims of pods and shared ones, and faults that hit the writes of claims."""
+    nights = [night for night in NIGHTS if night.has_devices]
+    assert len(nights) in range(25, 60)
+    uses = Counter(group.device for tree in TREES for group in tree.groups)
+    assert min(uses[use] for use in ("own", "shared")) > 15
+    assert all(night.has_devices or not any(node.devices for node in night.nodes) for night in NIGHTS)
+    assert sum(fault.trigger == "claims" for night in nights for fault in night.faults) > 20
+
+
 def test_groups_are_valid() -> None:
     """A group has its parent, minimums can be met, and most groups below a unit are units."""
     wrong = 0

@@ -26,6 +26,7 @@ from cpg_api.scheduling.priority import PriorityClasses
 from cpg_api.scheduling.templates import effective_group, effective_tree, resolved_priority
 from cpg_api.scheduling.workload import Workload
 from cpg_api.selectors import LabelMatcher
+from cpg_simulation.checks.claims import CLAIMS, TrackedClaims, track
 from cpg_simulation.checks.knowledge import View
 from cpg_simulation.checks.quantities import requests
 from cpg_simulation.checks.values import Object, RecordedWrite
@@ -135,6 +136,10 @@ class ObservedCluster:
         """The pods that are gone, each with the revision that removed it."""
         self.on_node: defaultdict[str, dict[str, TrackedPod]] = defaultdict(dict)
         self.nodes: dict[str, Revisions] = {}
+        self.claims: TrackedClaims = {}
+        """The claims for devices, by name."""
+        self.ended: dict[str, float] = {}
+        """When each of our processes ended that does not run any more."""
         self.raw: defaultdict[str, dict[str, Object]] = defaultdict(dict)
         """All objects, by resource and name."""
         self.stores = {group: GroupStore(group) for group in api_groups}
@@ -175,6 +180,8 @@ class ObservedCluster:
             budget = msgspec.convert(write.new, PodDisruptionBudget)
             matcher = LabelMatcher.compile(budget.spec.selector)
             self.budgets[name] = (write.revision, matcher, budget.status.disruptions_allowed)
+        elif write.resource == CLAIMS:
+            track(self.claims, write, process)
         elif plural in GROUP_KINDS and group in self.stores:
             self._put_group(write, group, GROUP_KINDS[plural])
         elif plural == "workloads" and group in self.stores:
