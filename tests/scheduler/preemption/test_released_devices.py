@@ -1,4 +1,4 @@
-"""Preemptions for devices: these are free a moment after their pod is gone, and stay with the preemptor until then."""
+"""Preemptions for devices: which may be published late, and are free only a moment after their pod is gone."""
 
 import pytest
 
@@ -31,3 +31,14 @@ def test_room_stays_reserved_until_devices_are_deallocated(others: int) -> None:
     stage.settle(60)
     assert stage.pod("pg-0").spec.node_name == "n1"
     assert (len(plans(stage)), stage.evicted) == (1, ["low"])
+
+
+def test_devices_that_are_published_late_are_preempted_for() -> None:
+    """There were none when the pod was first attempted, so that no eviction could have helped; later there are."""
+    stage = Stage(node("n1", cpu=4), device_class(), own_claim("p"))
+    stage.put(claiming("p", made={"gpu": "p-gpu"}, cpu=1, priority=100))
+    stage.settle()
+    stage.put(device_slice("gpu-0", node="n1"), allocated(own_claim("low"), "n1", "gpu-0", users=("low",)))
+    stage.put(claiming("low", made={"gpu": "low-gpu"}, cpu=1, priority=10, node_name="n1"))
+    stage.settle(60)
+    assert stage.evicted == ["low"]
