@@ -155,6 +155,8 @@ class ObservedCluster:
         """How often a tree has lost a pod, or was changed in its groups, by its name."""
         self.lost_at: dict[str, float] = {}
         """When a tree last lost a pod, by its name."""
+        self.changed_at: dict[str, float] = {}
+        """When a group of a tree was last created or changed, by the name of the tree."""
         self.bind_refused_at: dict[str, float] = {}
         """When a bind of a tree was last refused, by its name."""
         self._now = 0.0
@@ -260,7 +262,9 @@ class ObservedCluster:
     def _put_group(self, write: RecordedWrite, api_group: str, kind: type[Group]) -> None:
         store, key = self.stores[api_group], GroupKey(kind.kind, write.namespace, write.name)
         if write.old is None or write.new is None or write.old["spec"] != write.new["spec"]:
-            self.losses[self._anchor_name(api_group, key)] += 1
+            tree = self._anchor_name(api_group, key)
+            self.losses[tree] += 1
+            self.changed_at[tree] = self._now
         if write.new is None:
             store.remove(key)
             return

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from cpg_simulation.checks.changes import SCHEDULER, Change
-from cpg_simulation.checks.claims import CLAIMS, DeviceName, TrackedClaim, devices_of, users_of
+from cpg_simulation.checks.claims import CLAIMS, DeviceName, TrackedClaim, claims_of, devices_of, users_of
 from cpg_simulation.checks.cluster import TrackedPod
 from cpg_simulation.checks.night_end import QUIET_SECONDS, NightEnd
 from cpg_simulation.checks.values import Expectation, Finding, Object, Rule
@@ -49,13 +49,6 @@ def _ready_before_the_bind(change: Change) -> Findings:
         else:
             for device, other in _contested(change, claim):
                 yield Finding((str(pod), str(other)), f"{pod} is bound with {device}, which {other} has")
-
-
-def claims_of(pod: Object) -> Iterator[str]:
-    """Yield the claims of a pod, as ``namespace/name``."""
-    made = {one["name"]: one["resourceClaimName"] for one in pod["status"].get("resourceClaimStatuses") or ()}
-    for entry in pod["spec"].get("resourceClaims") or ():
-        yield f"{pod['metadata']['namespace']}/{entry.get('resourceClaimName') or made.get(entry['name'], '')}"
 
 
 def _problem(pod: TrackedPod, raw: Object) -> str:
