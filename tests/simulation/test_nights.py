@@ -40,12 +40,14 @@ def levels(tree: TreePlan, parent: str = "") -> int:
 
 
 def shape(tree: TreePlan) -> TreePlan:
-    """Return a tree without its name and its priority."""
+    """Return a tree without its name, its priority and its devices, which each tree is given by itself."""
     groups = (
-        msgspec.structs.replace(group, name=group.name.removeprefix(tree.name), parent=group.parent and "above")
+        msgspec.structs.replace(
+            group, name=group.name.removeprefix(tree.name), parent=group.parent and "above", device=""
+        )
         for group in tree.groups
     )
-    return msgspec.structs.replace(tree, name="", priority="low", groups=tuple(groups))
+    return msgspec.structs.replace(tree, name="", priority="low", groups=tuple(groups), device="")
 
 
 def test_a_seed_makes_one_night() -> None:
