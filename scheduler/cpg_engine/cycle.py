@@ -3,7 +3,7 @@
 1. Ignore the reservations that the unit may take.
 2. Search for a placement: the minimums first, then all other pods.
 3. Read off the binds, with their allocations, the room for pods that are expected, and the report of every group.
-   Where there is no placement, find out whether devices that claims of the unit have already are in its way.
+   Where no pod is bound, find out whether devices that claims of the unit have already are in its way.
 4. Roll everything back. Assuming and performing the decision is up to the scheduler.
 """
 
@@ -43,7 +43,7 @@ def decide(snapshot: Snapshot, unit: Unit, options: SearchOptions, *, ignored: I
         placements = search.placement_counts()
         ledger.rollback(mark)
         ledger.ignore(ignored)
-        released = () if finding is Finding.PLACED else _claims_to_release(snapshot, unit, options)
+        released = () if binds else _claims_to_release(snapshot, unit, options)
     finally:
         ledger.rollback(mark)
     explanation = Explanation(finding, reports, next_step(finding, reports), contradiction, limitations)
@@ -65,7 +65,7 @@ def _binds(ledger: Ledger, assignments: Sequence[tuple[PendingPod, int]]) -> Ite
 
 
 def _claims_to_release(snapshot: Snapshot, unit: Unit, options: SearchOptions) -> tuple[DeviceAllocation, ...]:
-    """Return the claims with devices that keep a unit from its place, if only its pending pods use them."""
+    """Return the claims with devices that keep all pending pods of a unit from a place, if no other pods use them."""
     pending = [pod for node in unit.nodes for pod in node.pending]
     claims = snapshot.ledger.device_allocator.claims
     found = claims.used_by_none_but(
@@ -74,8 +74,10 @@ def _claims_to_release(snapshot: Snapshot, unit: Unit, options: SearchOptions) -
     if not found:
         return ()
     with claims.without(one.claim for one in found):
-        finding, _ = _run(PlacementSearch(snapshot, unit, options))
-    return found if finding is Finding.PLACED else ()
+        search = PlacementSearch(snapshot, unit, options)
+        finding, _ = _run(search)
+        could_bind = finding is Finding.PLACED and any(not pod.is_expected for pod, _ in search.assignments())
+    return found if could_bind else ()
 
 
 def could_place(snapshot: Snapshot, unit: Unit, options: SearchOptions, *, ignored: Iterable[str] = ()) -> bool:

@@ -60,6 +60,8 @@ class ClassScores:
         else:
             rows = ledger.changed_since(self._version)
             self.keys[rows] = self.keyed(rows)
+            if self._devices is not None:
+                self._empty_slots = None  # a slice of one of these nodes may be new
         self._version, self._catalogs = ledger.version, catalogs
 
     def _catalog_versions(self) -> tuple[int, int]:

@@ -40,12 +40,14 @@ def levels(tree: TreePlan, parent: str = "") -> int:
 
 
 def shape(tree: TreePlan) -> TreePlan:
-    """Return a tree without its name and its priority."""
+    """Return a tree without its name, its priority and its devices, which each tree is given by itself."""
     groups = (
-        msgspec.structs.replace(group, name=group.name.removeprefix(tree.name), parent=group.parent and "above")
+        msgspec.structs.replace(
+            group, name=group.name.removeprefix(tree.name), parent=group.parent and "above", device=""
+        )
         for group in tree.groups
     )
-    return msgspec.structs.replace(tree, name="", priority="low", groups=tuple(groups))
+    return msgspec.structs.replace(tree, name="", priority="low", groups=tuple(groups), device="")
 
 
 def test_a_seed_makes_one_night() -> None:
@@ -115,6 +117,16 @@ def test_twins_come_last_and_are_more_important() -> None:
             assert shape(last) in map(shape, less_important)
             assert all(group.name.startswith("twin") for group in last.groups)
     assert number > 20
+
+
+def test_some_nights_have_devices() -> None:
+    """About one in five: claims of pods and shared ones, and faults that hit the writes of claims."""
+    nights = [night for night in NIGHTS if night.has_devices]
+    assert len(nights) in range(25, 60)
+    uses = Counter(group.device for tree in TREES for group in tree.groups)
+    assert min(uses[use] for use in ("own", "shared")) > 15
+    assert all(night.has_devices or not any(node.devices for node in night.nodes) for night in NIGHTS)
+    assert sum(fault.trigger == "claims" for night in nights for fault in night.faults) > 20
 
 
 def test_groups_are_valid() -> None:

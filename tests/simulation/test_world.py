@@ -5,7 +5,8 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from cpg_client.resources import CPG_POD_GROUPS, NODES, PODS
+from cpg_api.core.devices import DELETE_PROTECTION
+from cpg_client.resources import CPG_POD_GROUPS, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from cpg_simulation.apiserver.server import ApiServer
 from cpg_simulation.apiserver.values import Request
 from cpg_simulation.faults.night_faults import NightFaults
@@ -31,7 +32,7 @@ from cpg_simulation.virtual.machine import Machine
 from cpg_simulation.virtual.process import Process
 from cpg_simulation.world.world import World
 
-NODE = NodePlan(name="node-0", cpu=4000, pods=10, zone="z", rack="r")
+NODE = NodePlan(name="node-0", cpu=4000, pods=10, zone="z", rack="r", devices=2)
 GANG = TreePlan(name="gang", priority="low", groups=(GroupPlan(name="gang", gang=1, pods=2),))
 
 
@@ -65,7 +66,9 @@ class NoProcesses:
 class Stage:
     """A world with its API server and faults."""
 
-    def __init__(self, *actions: Action, faults: tuple[Fault, ...] = (), competitor: bool = False) -> None:
+    def __init__(
+        self, *actions: Action, faults: tuple[Fault, ...] = (), competitor: bool = False, has_devices: bool = False
+    ) -> None:
         night = Night(
             seed=1,
             flavour="crd",
@@ -75,6 +78,7 @@ class Stage:
             seconds=10,
             calm=10,
             competitor=competitor,
+            has_devices=has_devices,
         )
         self.coordinator = Coordinator()
         uids = count()
@@ -90,6 +94,19 @@ class Stage:
     def pods(self) -> list[dict[str, Any]]:
         """Return the pods."""
         return list(self.world.client.pods())
+
+    def claims(self) -> list[dict[str, Any]]:
+        """Return the claims for devices."""
+        return self.world.client.objects(RESOURCE_CLAIMS)
+
+    def allocate(self, claim: str, *pods: dict[str, Any]) -> None:
+        """Give a device to a claim, and reserve it for pods, as a scheduler does."""
+        result = {"request": "one", "driver": "gpu.example.com", "pool": "node-0", "device": "gpu-0"}
+        users = [{"resource": "pods", **{name: pod["metadata"][name] for name in ("name", "uid")}} for pod in pods]
+        protected = {"metadata": {"finalizers": [DELETE_PROTECTION]}}
+        status = {"status": {"allocation": {"devices": {"results": [result]}}, "reservedFor": users}}
+        assert self.world.client.merge(RESOURCE_CLAIMS, claim, protected)
+        assert self.world.client.merge(RESOURCE_CLAIMS, claim, status, subresource="status")
 
     def phases(self) -> Iterator[str]:
         """Yield the phases of the pods."""
@@ -177,6 +194,49 @@ def test_pods_of_a_node_that_is_gone_are_deleted() -> None:
     assert pod["metadata"]["uid"] not in {found["metadata"]["uid"] for found in stage.pods()}
     stage.coordinator.run(13)
     assert len(stage.world.client.objects(NODES)) == 1
+
+
+def test_claims_are_made_from_a_template_and_go_with_their_pods() -> None:
+    """The status of each pod names its claim, and its kubelet waits until that is reserved for it."""
+    tree = TreePlan(name="gang", groups=(GroupPlan(name="gang", gang=1, pods=2, device="own"),))
+    stage = Stage(Submit(at=1, tree=tree), Remove(at=8, tree="gang"), has_devices=True)
+    stage.coordinator.run(3)
+    named = {pod["status"]["resourceClaimStatuses"][0]["resourceClaimName"] for pod in stage.pods()}
+    assert {claim["metadata"]["name"] for claim in stage.claims()} == named
+    assert len(named) == 2
+    pod = stage.pods()[0]
+    stage.world.client.bind(pod["metadata"]["name"], "node-0", "scheduler-0")
+    stage.coordinator.run(5)
+    assert list(stage.phases()) == ["Pending", "Pending"]
+    stage.allocate(pod["status"]["resourceClaimStatuses"][0]["resourceClaimName"], pod)
+    stage.coordinator.run(8)
+    assert sorted(stage.phases()) == ["Pending", "Running"]
+    stage.coordinator.run(15)
+    assert (stage.pods(), stage.claims()) == ([], [])
+
+
+def test_a_claim_of_several_pods_is_freed_with_the_last_one() -> None:
+    """It stays, without devices and without its finalizer."""
+    tree = TreePlan(name="gang", groups=(GroupPlan(name="gang", gang=1, pods=2, device="shared"),))
+    stage = Stage(Submit(at=1, tree=tree), Finish(at=4, tree="gang"), has_devices=True)
+    stage.coordinator.run(3)
+    first, second = stage.pods()
+    stage.allocate("gang-device", first, second)
+    stage.world.client.bind(first["metadata"]["name"], "node-0", "scheduler-0")
+    stage.coordinator.run(4)
+    stage.coordinator.run(10)
+    (claim,) = stage.claims()
+    assert (claim["status"], claim["metadata"].get("finalizers")) == ({}, None)
+
+
+def test_the_devices_of_a_node_go_and_come_with_it() -> None:
+    """The driver publishes them again once the node is back."""
+    fault = Fault(kind="vanish", at=2, seconds=4, target="node-0")
+    stage, found = Stage(faults=(fault,), has_devices=True), []
+    for second in (1, 5, 9):
+        stage.coordinator.run(second)
+        found.append([len(one["spec"]["devices"]) for one in stage.world.client.objects(RESOURCE_SLICES)])
+    assert found == [[2], [], [2]]
 
 
 def test_a_fault_waits_for_its_request() -> None:

@@ -156,14 +156,18 @@ class DeviceClaims:
             for key, held in found.items():
                 self._stock.hold(key, taken_by(held.result))
 
+    def released(self) -> list[str]:
+        """Return the claims that still have devices, and of which all consumers are pods that are gone."""
+        self.refresh()
+        return [key for key in sorted(self._unused - self._lifted) if self._is_released(key)]
+
     @contextmanager
     def without_released(self) -> Iterator[None]:
-        """Take the devices for free of which all consumers are pods that are gone, for as long as the block runs.
+        """Take the devices of released claims for free, for as long as the block runs.
 
         kube-controller-manager deallocates them a moment after the pods.
         """
-        self.refresh()
-        found = [key for key in sorted(self._unused - self._lifted) if self._is_released(key)]
+        found = self.released()
         for key in found:
             self._stock.release(key)
         try:

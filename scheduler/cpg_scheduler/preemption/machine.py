@@ -16,7 +16,8 @@ The planner makes plans, this module keeps at most one preemption per unit, and 
    until there is one that does not need it.
 6. **A plan breaks** when one of its nodes is lost or takes its pods no more, when its pods or one of its victim units
    change, when an eviction is refused, when a plan that it counts on breaks, when its victims have ended and it still
-   does not fit, and when the validation before its first eviction fails. Units that have not been started stay.
+   does not fit, and when the validation before its first eviction fails. Units that have not been started stay. Devices
+   of victims that have ended are free once they are deallocated; until then the plan is kept.
 7. **Only the API remembers.** A new leader waits for the pods that terminate, completes units that were started, and
    plans anew for the rest: see ``recovery``.
 
@@ -216,6 +217,8 @@ class PreemptionMachine:
             return result
         if waits:
             return ongoing(before, "Overdue", len(before.awaited))
+        if before.is_reserving and result.is_freed_soon:
+            return ongoing(before, "Ongoing", 0)
         self._lifecycle.end(before)
         return result
 

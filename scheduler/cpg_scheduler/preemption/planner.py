@@ -43,7 +43,7 @@ class Planner:
         """Return the plan for a unit, as if all pods that terminate had ended already."""
         victims = self._cache.victims.units(unit.priority, self._excluded())
         leaving = self.leaving()
-        if not victims and not leaving:
+        if not (victims or leaving or self._cache.snapshot.ledger.device_allocator.claims.released()):
             return PreemptionPlan(outcome=PlanOutcome.NO_VICTIMS)
         return plan_preemption(
             self._cache.snapshot,

@@ -21,6 +21,8 @@ class PreemptionResult(Struct, frozen=True, kw_only=True):
     """Whether a preemption is active, for the ``nominated`` pods."""
     is_unproven: bool = False
     """Whether any change in the cluster may make a plan possible."""
+    is_freed_soon: bool = False
+    """Whether pods have a place once the devices are deallocated of pods that are gone, without any eviction."""
     outcome: str = ""
     victims: int = 0
     nominated: frozenset[str] = frozenset()
@@ -78,4 +80,9 @@ def in_vain(kind: str, plan: PreemptionPlan) -> PreemptionResult:
         case _:
             outlook = PreemptionOutlook(PreemptionVerdict.NO_HELP, kind)
     is_unproven = explanation is not None and explanation.finding in UNPROVEN
-    return PreemptionResult(outlook=outlook, is_unproven=is_unproven, outcome=plan.outcome.value)
+    return PreemptionResult(
+        outlook=outlook,
+        is_unproven=is_unproven,
+        is_freed_soon=plan.outcome is PlanOutcome.PLANNED,
+        outcome=plan.outcome.value,
+    )

@@ -9,6 +9,7 @@ from msgspec import Struct
 from cpg_client import resources
 from cpg_client.connection import APPLY_YAML, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from cpg_client.resources import Resource
+from cpg_lab.devices import CLAIM_TEMPLATES
 
 STEPS = 40
 MANAGERS = ("red", "green", "blue")
@@ -69,8 +70,15 @@ def _budget(rng: Random) -> Body:
 
 
 def _device_claim(_: Random) -> Body:
-    request = {"name": "one", "exactly": {"deviceClassName": "example.com"}}
-    return {"spec": {"devices": {"requests": [request]}}}
+    return {"spec": {"devices": {"requests": [_device_request("one")]}}}
+
+
+def _device_request(name: str) -> Body:
+    return {"name": name, "exactly": {"deviceClassName": "example.com"}}
+
+
+def _claim_template(rng: Random) -> Body:
+    return {"spec": _device_claim(rng)}
 
 
 def _volume_claim(_: Random) -> Body:
@@ -84,9 +92,10 @@ KINDS = {
     resources.LEASES: _lease,
     resources.POD_DISRUPTION_BUDGETS: _budget,
     resources.RESOURCE_CLAIMS: _device_claim,
+    CLAIM_TEMPLATES: _claim_template,
     resources.PERSISTENT_VOLUME_CLAIMS: _volume_claim,
 }
-WEIGHTS = (8, 6, 3, 2, 2, 3, 1)
+WEIGHTS = (8, 6, 3, 2, 2, 6, 1, 1)
 CONDITIONED = (
     resources.PODS,
     resources.CPG_POD_GROUPS,
@@ -171,6 +180,8 @@ def _spec(rng: Random, resource: Resource) -> Body:
         resources.LEASES: [{"holderIdentity": rng.choice(MANAGERS)}, {"holderIdentity": None}],
         resources.POD_DISRUPTION_BUDGETS: [{"minAvailable": rng.randint(0, 2)}],
         resources.CPG_POD_GROUPS: [{"schedulingPolicy": {"gang": {"minCount": rng.randint(1, 3)}}}],
+        resources.RESOURCE_CLAIMS: [{"devices": {"requests": [_device_request("two")]}}, {"devices": None}],
+        CLAIM_TEMPLATES: [{"metadata": {"labels": {"color": "red"}}}],
     }
     return rng.choice([*changes.get(resource, []), {}])
 
@@ -189,9 +200,10 @@ def _status_fields(rng: Random, resource: Resource) -> Body:
     """Return a change of a status."""
     if resource == resources.RESOURCE_CLAIMS:
         users = [{"resource": "pods", "name": uid, "uid": uid} for uid in rng.sample(("p1", "p2"), rng.randint(0, 2))]
-        result = {"request": "one", "driver": "example.com", "pool": "p", "device": "d"}
-        allocation = {"devices": {"results": [result]}}
-        return {"reservedFor": users} | rng.choice([{}, {"allocation": allocation}, {"allocation": allocation}])
+        result = {"request": "one", "driver": "example.com", "pool": "p", "device": rng.choice("ddde")}
+        request = rng.choice([{}, {}, {}, {"request": "none"}])
+        allocation = {"devices": {"results": [result | request]}}
+        return {"reservedFor": users} | rng.choice([{}, {"allocation": None}, *[{"allocation": allocation}] * 3])
     if resource not in CONDITIONED:
         return {}
     found: Body = {"conditions": _conditions(rng, resource, spelled=rng.random() < 0.5)}

@@ -43,11 +43,15 @@ TRAITS = {
 }
 
 
+DEVICES = {"": "", "own": " with a device", "shared": " with one device for all"}
+
+
 def beginning(night: Night) -> Iterator[str]:
     """Yield the cluster in words."""
     nodes = ", ".join(
         f"{node.name} ({node.cpu / 1000:g} CPU, {node.pods} pods, {node.zone}, {node.rack}"
-        f"{', local disk' if node.has_disk else ''}{', dedicated' if node.is_dedicated else ''})"
+        f"{', local disk' if node.has_disk else ''}{', dedicated' if node.is_dedicated else ''}"
+        f"{f', {node.devices} devices' if node.devices else ''})"
         for node in night.nodes
     )
     yield f"seed {night.seed}, {night.flavour} groups; nodes: {nodes}"
@@ -95,7 +99,7 @@ def tree_text(tree: TreePlan) -> str:
     budget = "" if tree.budget is None else f", at least {tree.budget} pods available"
     common = f"{priority}{never}{traits}{budget}, grace {tree.grace} s"
     if not tree.groups:
-        return f"pod {tree.name} of {tree.cpu / 1000:g} CPU for {tree.scheduler}{common}"
+        return f"pod {tree.name} of {tree.cpu / 1000:g} CPU{DEVICES[tree.device]} for {tree.scheduler}{common}"
     groups = "; ".join(_group_text(group) for group in tree.groups)
     workload = ", policies from a Workload" if tree.from_workload else ""
     made = ", groups from a Workload" if tree.is_instantiated else workload
@@ -106,7 +110,7 @@ def _group_text(group: GroupPlan) -> str:
     policy = "basic" if group.gang is None else f"gang {group.gang}"
     parts = [f"{group.name} {policy}"]
     if group.pods is not None:
-        parts.append(f"{group.pods} x {group.cpu / 1000:g} CPU")
+        parts.append(f"{group.pods} x {group.cpu / 1000:g} CPU{DEVICES[group.device]}")
     if group.parent:
         parts.append(f"in {group.parent}")
     if group.key:
@@ -202,8 +206,18 @@ def _changed_fields(old: Manifest, new: Manifest) -> Iterator[str]:
         for name in ("phase", "nominatedNodeName"):
             if before.get(name) != after.get(name):
                 yield f"{name} {after.get(name) or 'empty'}"
+        yield from _changed_devices(before, after)
     if old.get("spec") != new.get("spec"):
         yield "another spec"
     first, second = old["metadata"], new["metadata"]
     if isinstance(first, dict) and isinstance(second, dict) and first.get("finalizers") != second.get("finalizers"):
         yield f"finalizers {second.get('finalizers') or 'none'}"
+
+
+def _changed_devices(before: Manifest, after: Manifest) -> Iterator[str]:
+    """Yield what has changed of the status of a claim."""
+    if before.get("allocation") != after.get("allocation"):
+        results = (after.get("allocation") or {}).get("devices", {}).get("results", ())
+        yield f"devices {', '.join(one['pool'] + '/' + one['device'] for one in results) or 'none'}"
+    if before.get("reservedFor") != after.get("reservedFor"):
+        yield f"reserved for {', '.join(one['name'] for one in after.get('reservedFor') or ()) or 'nothing'}"

@@ -18,6 +18,7 @@ from cpg_client.resources import (
     RESOURCE_CLAIMS,
     STORAGE_CLASSES,
 )
+from cpg_lab.devices import CLAIM_TEMPLATES
 from cpg_simulation.apiserver.kinds import Kind
 from cpg_simulation.apiserver.schemas import default_schema_of, with_defaults
 from cpg_simulation.apiserver.values import Object
@@ -228,6 +229,12 @@ def _device_claim_defaults(found: Object) -> Object:
     return {**found, "spec": {**spec, "devices": devices}}
 
 
+def _claim_template_defaults(found: Object) -> Object:
+    spec = found.get("spec") or {}
+    claim = _device_claim_defaults({"spec": spec.get("spec") or {}})
+    return {**without_status(found), "spec": {"metadata": {}, **spec, **claim}}
+
+
 def _storage_class_defaults(found: Object) -> Object:
     return {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"} | found
 
@@ -252,6 +259,7 @@ _DEFAULTS: Mapping[Any, Callable[[Object], Object]] = {
     PERSISTENT_VOLUMES: _volume_defaults,
     PERSISTENT_VOLUME_CLAIMS: _volume_claim_defaults,
     RESOURCE_CLAIMS: _device_claim_defaults,
+    CLAIM_TEMPLATES: _claim_template_defaults,
     STORAGE_CLASSES: _storage_class_defaults,
     PRIORITY_CLASSES: _priority_class_defaults,
 }

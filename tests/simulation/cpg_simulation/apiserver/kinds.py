@@ -5,6 +5,7 @@ from functools import cached_property
 
 from cpg_client import resources
 from cpg_client.resources import Resource
+from cpg_lab import devices
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -67,8 +68,10 @@ BUILT_IN = (
     _built_in(resources.CSI_NODES, returns_deleted=True),
 )
 RESOURCE_CLAIMS = _built_in(resources.RESOURCE_CLAIMS, has_status=True, returns_deleted=True)
+CLAIM_TEMPLATES = _built_in(devices.CLAIM_TEMPLATES, returns_deleted=True)
 DEVICES = (
     RESOURCE_CLAIMS,
+    CLAIM_TEMPLATES,
     _built_in(resources.RESOURCE_SLICES, has_generation=True, returns_deleted=True),
     _built_in(resources.DEVICE_CLASSES, has_generation=True, returns_deleted=True),
     _built_in(resources.DEVICE_TAINT_RULES, has_status=True, has_generation=True, returns_deleted=True),

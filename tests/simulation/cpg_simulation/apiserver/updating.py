@@ -3,7 +3,7 @@
 from cpg_simulation.apiserver.creating import check_type, create_object
 from cpg_simulation.apiserver.defaults import normalised, without_status
 from cpg_simulation.apiserver.deleting import is_over
-from cpg_simulation.apiserver.kinds import PODS, RESOURCE_CLAIMS, Kind
+from cpg_simulation.apiserver.kinds import CLAIM_TEMPLATES, PODS, RESOURCE_CLAIMS, Kind
 from cpg_simulation.apiserver.managed import Managed, apply
 from cpg_simulation.apiserver.patches import json_patch, merge, strategic_merge
 from cpg_simulation.apiserver.refusals import RefusedError, bad_request, conflict, invalid, not_found
@@ -189,11 +189,27 @@ def _validate(call: Call, old: Object, new: Object) -> None:
         raise invalid(call.kind, call.name, "metadata.finalizers", why, "FieldValueForbidden")
     if call.kind is PODS:
         _validate_pod(call.kind, call.name, old, new)
+    if call.kind in {RESOURCE_CLAIMS, CLAIM_TEMPLATES} and old.get("spec") != new.get("spec"):
+        raise invalid(call.kind, call.name, "spec", "Invalid value: field is immutable")
     if call.kind is RESOURCE_CLAIMS:
-        _validate_claim(call, old, new)
+        _validate_allocation(call, old, new)
+        _validate_users(call, old, new)
 
 
-def _validate_claim(call: Call, old: Object, new: Object) -> None:
+def _validate_allocation(call: Call, old: Object, new: Object) -> None:
+    before, after = old["status"].get("allocation"), new["status"].get("allocation")
+    if after is None or before == after:
+        return
+    if before is not None:
+        raise invalid(call.kind, call.name, "status.allocation", "Invalid value: field is immutable")
+    known = {one["name"] for one in new["spec"]["devices"]["requests"]}
+    for number, result in enumerate(after["devices"]["results"]):
+        if result["request"] not in known:
+            field = f"status.allocation.devices.results[{number}].request"
+            raise invalid(call.kind, call.name, field, "Invalid value: must be the name of a request in the claim")
+
+
+def _validate_users(call: Call, old: Object, new: Object) -> None:
     before, after = old["status"].get("reservedFor") or (), new["status"].get("reservedFor") or ()
     why = ""
     if after and "allocation" not in new["status"]:

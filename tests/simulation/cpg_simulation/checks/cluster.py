@@ -26,6 +26,7 @@ from cpg_api.scheduling.priority import PriorityClasses
 from cpg_api.scheduling.templates import effective_group, effective_tree, resolved_priority
 from cpg_api.scheduling.workload import Workload
 from cpg_api.selectors import LabelMatcher
+from cpg_simulation.checks.claims import CLAIMS, TrackedClaims, track
 from cpg_simulation.checks.knowledge import View
 from cpg_simulation.checks.quantities import requests
 from cpg_simulation.checks.values import Object, RecordedWrite
@@ -135,6 +136,10 @@ class ObservedCluster:
         """The pods that are gone, each with the revision that removed it."""
         self.on_node: defaultdict[str, dict[str, TrackedPod]] = defaultdict(dict)
         self.nodes: dict[str, Revisions] = {}
+        self.claims: TrackedClaims = {}
+        """The claims for devices, by name."""
+        self.ended: dict[str, float] = {}
+        """When each of our processes ended that does not run any more."""
         self.raw: defaultdict[str, dict[str, Object]] = defaultdict(dict)
         """All objects, by resource and name."""
         self.stores = {group: GroupStore(group) for group in api_groups}
@@ -150,6 +155,8 @@ class ObservedCluster:
         """How often a tree has lost a pod, or was changed in its groups, by its name."""
         self.lost_at: dict[str, float] = {}
         """When a tree last lost a pod, by its name."""
+        self.changed_at: dict[str, float] = {}
+        """When a group of a tree was last created or changed, by the name of the tree."""
         self.bind_refused_at: dict[str, float] = {}
         """When a bind of a tree was last refused, by its name."""
         self._now = 0.0
@@ -175,6 +182,8 @@ class ObservedCluster:
             budget = msgspec.convert(write.new, PodDisruptionBudget)
             matcher = LabelMatcher.compile(budget.spec.selector)
             self.budgets[name] = (write.revision, matcher, budget.status.disruptions_allowed)
+        elif write.resource == CLAIMS:
+            track(self.claims, write, process)
         elif plural in GROUP_KINDS and group in self.stores:
             self._put_group(write, group, GROUP_KINDS[plural])
         elif plural == "workloads" and group in self.stores:
@@ -253,7 +262,9 @@ class ObservedCluster:
     def _put_group(self, write: RecordedWrite, api_group: str, kind: type[Group]) -> None:
         store, key = self.stores[api_group], GroupKey(kind.kind, write.namespace, write.name)
         if write.old is None or write.new is None or write.old["spec"] != write.new["spec"]:
-            self.losses[self._anchor_name(api_group, key)] += 1
+            tree = self._anchor_name(api_group, key)
+            self.losses[tree] += 1
+            self.changed_at[tree] = self._now
         if write.new is None:
             store.remove(key)
             return

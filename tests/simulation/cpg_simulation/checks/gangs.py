@@ -7,6 +7,7 @@ from cpg_api.scheduling.forest import Tree
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_simulation.checks.binds import counts
 from cpg_simulation.checks.changes import Change
+from cpg_simulation.checks.claims import claims_of
 from cpg_simulation.checks.cluster import ObservedCluster, TrackedPod
 from cpg_simulation.checks.values import Expectation, Finding, Rule
 
@@ -37,13 +38,17 @@ def _all_or_nothing(change: Change) -> Iterator[Finding | Expectation]:
 
     A bind that has no conclusive answer is repeated, while others of its batch may have been refused long ago, or the
     tree may have lost pods since the first request, which may still arrive. Then the unit is attempted again after a
-    back-off that takes longer than this rule waits.
+    back-off that takes longer than this rule waits. A batch that waits for its devices is bound by the minimums of when
+    it was decided.
     """
     pod, cluster = change.bound, change.cluster
     if pod is None or pod.group is None:
         return
     tree = cluster.tree_name(pod)
     if cluster.lost_at.get(tree, -math.inf) >= change.first_sent:
+        return
+    prepared = (cluster.claims[name].prepared_at for name in claims_of(pod.raw) if name in cluster.claims)
+    if cluster.changed_at.get(tree, -math.inf) >= min(prepared, default=math.inf):
         return
     losses = cluster.losses[tree]
 
@@ -110,7 +115,8 @@ ALL_OR_NOTHING = Rule(
     name="All or nothing",
     promise=(
         f"{BATCH_SECONDS:g} s after a bind all groups above the pod have their minimum, unless something has failed or"
-        " the tree has lost pods since the bind was first sent, or other binds of the tree were refused up to"
+        " the tree has lost pods since the bind was first sent, its groups have changed while devices were allocated"
+        " for it, or other binds of the tree were refused up to"
         f" {BATCH_SECONDS:g} s before."
     ),
     check=_all_or_nothing,

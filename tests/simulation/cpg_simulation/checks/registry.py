@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from cpg_simulation.checks.binds import BOUND_ONCE, ONLY_OWN_PODS, ROOM, TAKES_THE_POD
 from cpg_simulation.checks.budgets import BUDGETS_HOLD
+from cpg_simulation.checks.devices import CLAIMS_READY, DEVICES_GIVEN_ONCE, NO_DEVICE_KEPT
 from cpg_simulation.checks.evictions import MARKED_FIRST, NEVER_PREEMPTS, ONLY_LOWER_PRIORITY, UNITS_GO_WHOLE
 from cpg_simulation.checks.fence import ONLY_THE_LEADER_WRITES
 from cpg_simulation.checks.gangs import ALL_OR_NOTHING, ONE_DOMAIN
@@ -39,6 +40,8 @@ WRITE_RULES: Sequence[Rule] = (
     ANTI_AFFINITY,
     AFFINITY,
     SPREADING,
+    DEVICES_GIVEN_ONCE,
+    CLAIMS_READY,
     ONE_DOMAIN,
     ALL_OR_NOTHING,
     ONLY_THE_LEADER_WRITES,
@@ -64,6 +67,7 @@ SETTLED_RULES: Sequence[Rule] = (
     PENDING_PODS_SAY_WHY,
     NO_STALE_NOMINATION,
     NO_STALE_VICTIM,
+    NO_DEVICE_KEPT,
     COUNTS,
     HEALTH,
     PLACED,

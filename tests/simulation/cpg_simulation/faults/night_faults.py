@@ -148,6 +148,8 @@ class NightFaults:
         if is_hit(request, "binds"):
             node: str = json.loads(request.body)["target"]["name"]
             return node
+        if is_hit(request, "claims"):
+            return _node_of_claim(request)
         pod = self._client.get(PODS, object_of(request).partition("/")[2])
         return pod["spec"].get("nodeName", "") if pod is not None else ""
 
@@ -172,6 +174,13 @@ class NightFaults:
 
     def _report_restored(self) -> None:
         self.on_restored()
+
+
+def _node_of_claim(request: Request) -> str:
+    """Return the node of the device that a claim is given, whose pool is called like it."""
+    status = json.loads(request.body or b"{}").get("status") or {}
+    results = (status.get("allocation") or {}).get("devices", {}).get("results") or [{"pool": ""}]
+    return str(results[0]["pool"])
 
 
 def leader(client: ClusterClient) -> str:

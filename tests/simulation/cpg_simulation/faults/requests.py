@@ -16,6 +16,7 @@ SORTS: dict[str, Callable[[Request], bool]] = {
     "binds": lambda request: request.path.endswith("/binding"),
     "evictions": lambda request: request.method == "DELETE" and "/pods/" in request.path,
     "deletions": lambda request: SORTS["evictions"](request) and b'"dryRun"' not in request.body,
+    "claims": lambda request: request.method != "GET" and "/resourceclaims" in request.path,
     "leases": lambda request: "/leases" in request.path,
     "status": lambda request: request.method != "GET" and request.path.endswith("/status"),
     "nominations": lambda request: b'"nominatedNodeName"' in request.body,

@@ -6,6 +6,7 @@ from typing import get_args
 
 from msgspec.structs import replace
 
+from cpg_simulation.nights.devices import with_devices
 from cpg_simulation.nights.faults import faults, last_failures, replacements
 from cpg_simulation.nights.handovers import with_handover
 from cpg_simulation.nights.plan import (
@@ -65,7 +66,7 @@ def generate(seed: int) -> Night:
         operators=operators,
         competitor=competitor,
     )
-    return with_handover(night)
+    return with_devices(with_handover(night))
 
 
 def _nodes(random: Random) -> Iterator[NodePlan]:

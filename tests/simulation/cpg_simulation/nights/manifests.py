@@ -6,7 +6,8 @@ from typing import Any
 from cpg_api.scheduling.names import INSTANTIATE, POD_GROUP_LABEL
 from cpg_client import resources
 from cpg_client.resources import Resource
-from cpg_simulation.nights.plan import Flavour, GroupPlan, NodePlan, TreePlan
+from cpg_lab.devices import CLAIM_TEMPLATES
+from cpg_simulation.nights.plan import DeviceUse, Flavour, GroupPlan, NodePlan, TreePlan
 
 Manifest = dict[str, Any]
 DISK = "example.com/disk"
@@ -16,6 +17,8 @@ NEVER = "-never"
 """What names of PriorityClasses end with that do not preempt."""
 GATE = {"name": "example.com/quota"}
 NAMESPACE = "work"
+DRIVER = "gpu.example.com"
+DEVICE_CLASS, CLAIM_TEMPLATE, CLAIM_ENTRY = "gpu", "one-gpu", "gpu"
 LEAVES = {"crd": resources.CPG_POD_GROUPS, "native": resources.NATIVE_POD_GROUPS}
 INNER = {"crd": resources.CPG_COMPOSITE_POD_GROUPS, "native": resources.NATIVE_COMPOSITE_POD_GROUPS}
 WORKLOADS = {"crd": resources.CPG_WORKLOADS, "native": resources.NATIVE_WORKLOADS}
@@ -128,6 +131,7 @@ def objects_of(tree: TreePlan, flavour: Flavour) -> Iterator[tuple[Resource, Man
         yield group(plan, tree, flavour)
     if tree.budget is not None:
         yield budget(tree, tree.budget)
+    yield from (shared_claim(plan, tree) for plan in tree.groups if plan.device == "shared")
 
 
 def budget(tree: TreePlan, available: int) -> tuple[Resource, Manifest]:
@@ -135,6 +139,38 @@ def budget(tree: TreePlan, available: int) -> tuple[Resource, Manifest]:
     resource = resources.POD_DISRUPTION_BUDGETS
     spec = {"minAvailable": available, "selector": {"matchLabels": {TREE_LABEL: tree.name}}}
     return resource, _manifest(resource, {"name": tree.name, "labels": {TREE_LABEL: tree.name}}, spec=spec)
+
+
+def device_objects() -> Iterator[tuple[Resource, Manifest]]:
+    """Yield the class of all devices, and the template of claims for one of them."""
+    selectors = [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]
+    yield (
+        resources.DEVICE_CLASSES,
+        _manifest(resources.DEVICE_CLASSES, {"name": DEVICE_CLASS}, spec={"selectors": selectors}),
+    )
+    yield CLAIM_TEMPLATES, _manifest(CLAIM_TEMPLATES, {"name": CLAIM_TEMPLATE}, spec={"spec": _one_device()})
+
+
+def resource_slice(plan: NodePlan, owner: Manifest) -> Manifest:
+    """Return the devices of a node, which owns them."""
+    node = {"apiVersion": "v1", "kind": "Node", "name": plan.name, "uid": owner["metadata"]["uid"]}
+    spec = {
+        "driver": DRIVER,
+        "pool": {"name": plan.name, "generation": 1, "resourceSliceCount": 1},
+        "nodeName": plan.name,
+        "devices": [{"name": f"gpu-{number}"} for number in range(plan.devices)],
+    }
+    return _manifest(resources.RESOURCE_SLICES, {"name": plan.name, "ownerReferences": [node]}, spec=spec)
+
+
+def shared_claim(plan: GroupPlan, tree: TreePlan) -> tuple[Resource, Manifest]:
+    """Return the claim of all pods of a leaf."""
+    metadata = {"name": f"{plan.name}-device", "labels": {TREE_LABEL: tree.name}}
+    return resources.RESOURCE_CLAIMS, _manifest(resources.RESOURCE_CLAIMS, metadata, spec=_one_device())
+
+
+def _one_device() -> Manifest:
+    return {"devices": {"requests": [{"name": "one", "exactly": {"deviceClassName": DEVICE_CLASS}}]}}
 
 
 def pod(tree: TreePlan, plan: GroupPlan | None, name: str, flavour: Flavour) -> Manifest:
@@ -150,6 +186,7 @@ def pod(tree: TreePlan, plan: GroupPlan | None, name: str, flavour: Flavour) -> 
         "containers": [container],
         **_priority(tree),
         **_constraints(tree, plan),
+        **_claims(plan.device if plan is not None else tree.device, plan),
     }
     if plan is not None and "follow" in tree.traits:
         labels[LEAF_LABEL] = plan.name
@@ -158,6 +195,13 @@ def pod(tree: TreePlan, plan: GroupPlan | None, name: str, flavour: Flavour) -> 
     elif plan is not None:
         labels[POD_GROUP_LABEL] = plan.name
     return _manifest(resources.PODS, {"name": name, "labels": labels}, spec=spec)
+
+
+def _claims(device: DeviceUse, plan: GroupPlan | None) -> Manifest:
+    source = {"resourceClaimTemplateName": CLAIM_TEMPLATE}
+    if device == "shared" and plan is not None:
+        source = {"resourceClaimName": f"{plan.name}-device"}
+    return {"resourceClaims": [{"name": CLAIM_ENTRY, **source}]} if device else {}
 
 
 def _constraints(tree: TreePlan, plan: GroupPlan | None) -> Manifest:

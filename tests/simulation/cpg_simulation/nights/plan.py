@@ -5,6 +5,8 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 Flavour: TypeAlias = Literal["crd", "native"]
+DeviceUse: TypeAlias = Literal["", "own", "shared"]
+"""The devices that pods claim: none, one for each pod by a template, or one for all pods of a leaf."""
 
 
 class GroupPlan(Struct, frozen=True, kw_only=True):
@@ -22,6 +24,8 @@ class GroupPlan(Struct, frozen=True, kw_only=True):
     """The number of pods of a leaf; None for an inner group."""
     cpu: int = 1000
     """Of each pod, in thousandths."""
+    device: DeviceUse = ""
+    """Of the pods of a leaf."""
 
 
 Trait: TypeAlias = Literal[
@@ -53,6 +57,8 @@ class TreePlan(Struct, frozen=True, kw_only=True):
     scheduler: str = "cpg-scheduler"
     cpu: int = 1000
     """Of a single pod."""
+    device: DeviceUse = ""
+    """Of a single pod."""
     from_workload: bool = False
     """Whether its groups take their policies from the templates of a Workload."""
     is_instantiated: bool = False
@@ -76,6 +82,8 @@ class NodePlan(Struct, frozen=True, kw_only=True):
     has_disk: bool = False
     is_dedicated: bool = False
     """Whether it has a taint that only some pods tolerate."""
+    devices: int = 0
+    """How many devices its driver publishes."""
 
 
 class Submit(Struct, frozen=True, kw_only=True, tag="submit"):
@@ -217,3 +225,5 @@ class Night(Struct, frozen=True, kw_only=True):
     """Replicas of the operator."""
     competitor: bool = False
     """Whether a kube-scheduler places pods of its own on the same nodes."""
+    has_devices: bool = False
+    """Whether there is a driver for devices, and a controller that makes claims for them."""

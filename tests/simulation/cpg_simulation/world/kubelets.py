@@ -6,6 +6,7 @@ from cpg_client.resources import NODES, PODS
 from cpg_simulation.apiserver.values import Write
 from cpg_simulation.nights.manifests import Manifest
 from cpg_simulation.virtual.coordinator import Coordinator
+from cpg_simulation.world.claims import is_ready
 from cpg_simulation.world.cluster_client import ClusterClient, key, name_of
 
 
@@ -52,7 +53,7 @@ class Kubelets:
         if found is None or found["status"].get("phase") != "Pending":
             return
         node = found["spec"].get("nodeName", "")
-        if node and self._client.get(NODES, node) is not None:
+        if node and self._client.get(NODES, node) is not None and is_ready(found, self._client):
             phase = "Failed" if node in self.rejecting else "Running"
             self._client.merge(PODS, name_of(pod), {"status": {"phase": phase}}, "kubelet", "status")
 

@@ -2,13 +2,15 @@
 
 from random import Random
 
-from cpg_client.resources import NAMESPACES, NODES, PRIORITY_CLASSES
+from cpg_client.resources import NAMESPACES, NODES, PODS, PRIORITY_CLASSES, RESOURCE_CLAIMS
 from cpg_simulation.apiserver.server import ApiServer
 from cpg_simulation.nights import manifests
 from cpg_simulation.nights.manifests import INNER, LEAVES, WORKLOADS
 from cpg_simulation.nights.plan import Night
 from cpg_simulation.virtual.coordinator import Coordinator
+from cpg_simulation.world.claims import ClaimController
 from cpg_simulation.world.cluster_client import ClusterClient
+from cpg_simulation.world.drivers import DeviceDriver
 from cpg_simulation.world.garbage import GarbageCollector, PodGarbageCollector
 from cpg_simulation.world.kube_scheduler import KubeScheduler
 from cpg_simulation.world.kubelets import Kubelets
@@ -41,6 +43,8 @@ class World:
             competitor = KubeScheduler(coordinator, self.client, random)
             server.on_write.append(competitor.on_write)
             self._syncs.append(competitor.sync)
+        if night.has_devices:
+            self._add_devices(night, server)
         coordinator.after(SECONDS_BETWEEN_SYNCS, self._sync)
 
     def _create_cluster(self, night: Night) -> None:
@@ -49,6 +53,19 @@ class World:
         self.client.create(NAMESPACES, {"metadata": {"name": manifests.NAMESPACE}})
         for plan in night.nodes:
             self.client.create(NODES, manifests.node(plan))
+
+    def _add_devices(self, night: Night, server: ApiServer) -> None:
+        random = Random(f"{night.seed} claims")  # noqa: S311 - the same for the same seed
+        for resource, found in manifests.device_objects():
+            self.client.create(resource, found)
+        driver, claims = (
+            DeviceDriver(night.nodes, self.client),
+            ClaimController(self._coordinator, self.client, random),
+        )
+        driver.sync()
+        server.on_write.append(claims.on_write)
+        garbage = GarbageCollector(self.client, (PODS,), (RESOURCE_CLAIMS,))
+        self._syncs += [driver.sync, claims.sync, garbage.sync]
 
     def _sync(self) -> None:
         self._coordinator.after(SECONDS_BETWEEN_SYNCS, self._sync)
