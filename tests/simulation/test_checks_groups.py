@@ -137,12 +137,34 @@ def test_half_a_gang_is_marked() -> None:
     assert history.settled() == [HEALTH]
 
 
-def test_a_tree_with_its_minimum_says_that_it_was_placed() -> None:
-    """A missing condition, and one that is False, are found."""
-    for condition in ([], [scheduled(status="False", reason="Unschedulable")]):
-        history = tree()
-        history.status(POD_GROUPS, "gang", "operator-0", conditions=[healthy("MinimumMet"), *condition])
-        assert [rule for rule in history.settled() if not rule.startswith("Final")] == [PLACED]
+@pytest.mark.parametrize(
+    ("says", "broken", "broken_if_invalid"),
+    [
+        ([], [PLACED], [PLACED]),
+        ([scheduled(status="False", reason="Unschedulable")], [PLACED], [PLACED]),
+        ([scheduled(status="False", reason="Invalid")], [PLACED], []),
+        ([scheduled()], [], []),
+    ],
+)
+def test_a_group_with_its_minimum_says_that_it_was_placed(
+    says: list[dict[str, Any]], broken: list[str], broken_if_invalid: list[str]
+) -> None:
+    """In an invalid tree it may say what is wrong instead."""
+    for parent, expected in (("", broken), ("root", broken_if_invalid)):
+        history = History()
+        history.node("n")
+        history.group("gang", parent=parent)
+        history.pod("p", "gang", node="n")
+        history.meta(POD_GROUPS, "gang", "operator-0", finalizers=[FINALIZER])
+        pods = dict.fromkeys(("desired", "scheduled", "running"), 1)
+        history.status(POD_GROUPS, "gang", "operator-0", pods=pods, conditions=[healthy("MinimumMet"), *says])
+        if parent:  # a child has to name a template of a Workload
+            history.composite(parent)
+            history.meta(COMPOSITES, parent, "operator-0", finalizers=[FINALIZER])
+            conditions = [healthy("MinimumMet"), scheduled("CompositePodGroup", "False", "Invalid")]
+            groups = {"desired": 1, "ready": 1}
+            history.status(COMPOSITES, parent, "operator-0", pods=pods, groups=groups, conditions=conditions)
+        assert history.settled() == expected
 
 
 @pytest.mark.parametrize(("reason", "broken"), [("WaitingForGroup", []), ("Unschedulable", [PLACED])])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from cpg_api.conditions import FINAL_ONCE_TRUE
 from cpg_api.scheduling.forest import GroupKey, key_of
 from cpg_api.scheduling.health import HEALTHY, HealthReason
-from cpg_api.scheduling.names import DISRUPTION_TARGET, FINALIZER, GROUP, INSTANTIATE, INSTANTIATED
+from cpg_api.scheduling.names import DISRUPTION_TARGET, FINALIZER, GROUP, INSTANTIATE, INSTANTIATED, REASON_INVALID
 from cpg_api.scheduling.partial_release import PARTIAL
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_api.scheduling.protection import names_group
@@ -51,13 +51,18 @@ def _health(_: NightEnd, state: GroupState) -> Iterator[str]:
 
 
 def _placed(end: NightEnd, state: GroupState) -> Iterator[str]:
-    """Yield that a group has its minimum and does not say that it was placed, or says another reason than it should."""
+    """Yield that a group has its minimum and does not say that it was placed, or says another reason than it should.
+
+    A tree may become invalid before the scheduler has reported that it was placed. Then it says what is wrong.
+    """
     if state.members and not any(map(end.cluster.is_ours, state.members)):
         return
     condition = next(filter(None, map(state.condition, sorted(FINAL_ONCE_TRUE))), None)
     status, reason = (condition["status"], condition.get("reason")) if condition is not None else ("nothing", "")
     expected = end.opinion.groups.get(state.key)
-    if {state.reason, state.root_reason} == {HealthReason.MINIMUM_MET} and status != "True":
+    is_invalid = expected is not None and expected.reason == REASON_INVALID
+    is_met = {state.reason, state.root_reason} == {HealthReason.MINIMUM_MET}
+    if is_met and status != "True" and not is_invalid:
         yield f"has its minimum, and says InitiallyScheduled={status} ({reason})"
     elif expected is not None and status != "True" and reason != expected.reason:
         yield f"says {reason}, and a scheduler that starts now would say {expected.reason} ({expected.message})"
@@ -164,7 +169,8 @@ HEALTH = _settled(
 )
 PLACED = _settled(
     "Groups say whether they were placed",
-    "InitiallyScheduled is True where the minimum is met, and else has the reason that a new scheduler would give.",
+    "InitiallyScheduled is True where the minimum of a valid tree is met, and else has the reason that a new scheduler "
+    "would give.",
     _each(_placed),
 )
 DISRUPTED = _settled(
