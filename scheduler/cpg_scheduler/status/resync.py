@@ -16,6 +16,7 @@ from cpg_api.scheduling.attempts import AttemptFinding
 from cpg_api.scheduling.forest import Group, GroupKey, key_of
 from cpg_api.scheduling.names import REASON_PENDING
 from cpg_api.scheduling.podgroup import PodGroup
+from cpg_api.scheduling.templates import effective_tree
 from cpg_engine.cycle import decide
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.verdicts import Finding
@@ -81,7 +82,8 @@ class TreeStatus:
         """
         if key.flavour == SINGLE_POD:
             return {}
-        nodes = self._cache.stores[key.flavour].forest.tree_of(key.key).nodes
+        tree = self._cache.stores[key.flavour].forest.tree_of(key.key)
+        nodes = effective_tree(tree, self._cache.workloads[key.flavour]).nodes
         found: dict[GroupKey, Group] = {}
         for node in reversed(nodes):
             if isinstance(node.group, PodGroup):
@@ -89,7 +91,7 @@ class TreeStatus:
                 have = sum(not self._is_uncertain(pod.metadata.uid) for pod in scheduled)
             else:
                 have = sum(nodes[child].key in found for child in node.children)
-            if have >= max(node.group.minimum, 1):
+            if node.group.spec.scheduling_policy is not None and have >= max(node.group.minimum, 1):
                 found[node.key] = node.group
         return dict(reversed(found.items()))
 

@@ -6,7 +6,8 @@ from msgspec.structs import replace
 from cpg_api.core.pod import Pod
 from cpg_api.meta import Condition
 from cpg_api.scheduling.podgroup import PodGroup, PodGroupStatus
-from cpg_engine.testing.builders import composite, node, pod, pod_group
+from cpg_api.scheduling.workload import PodGroupTemplate
+from cpg_engine.testing.builders import composite, node, pod, pod_group, workload
 from cpg_scheduler.testing.stage import CRD, NATIVE, Stage
 
 PLACED = (True, "", "")
@@ -63,6 +64,21 @@ def test_a_group_is_not_reported_before_its_binds_have_worked() -> None:
     stage.run_passes()
     assert "pg" not in stage.status.groups
     stage.complete_binds()
+    assert stage.status.groups["pg"] == PLACED
+
+
+def test_the_minimum_of_a_group_may_be_that_of_its_template() -> None:
+    """Until all its pods are bound, it is not placed."""
+    full = pod_group("pg", gang=3, workload="w")
+    group = replace(full, spec=replace(full.spec, scheduling_policy=None))
+    policy = full.spec.scheduling_policy
+    assert policy is not None
+    template = PodGroupTemplate(name="pg", scheduling_policy=policy)
+    stage = Stage(node("n1", cpu="4"), workload([template]), group, member("p"), member("q"), member("r"))
+    stage.run_passes()
+    stage.complete_binds(refused=["q", "r"])
+    assert stage.status.groups["pg"][0] is False
+    stage.settle(60)
     assert stage.status.groups["pg"] == PLACED
 
 
