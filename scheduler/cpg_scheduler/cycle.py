@@ -236,6 +236,9 @@ class SchedulingLoop:
                     self._report_unbound(self._binding[batch.id], failure, while_binding=True)
                 case _:
                     self._perform(self._preemption.handle(event))
+            if isinstance(event, BindSucceeded | BindFailed) and not self._trees.is_placed(event.batch.unit):
+                # The tree may have changed while binds were in flight, and was not resynced then.
+                self._requeuer.resync_later(event.batch.unit)
 
     def _on_bound(self, attempt: Attempt) -> None:
         """Report the groups that have their minimum now."""
@@ -266,11 +269,15 @@ class SchedulingLoop:
         self._report_unbound(attempt, failure, while_binding=False)
 
     def _report_unbound(self, attempt: Attempt, failure: BindFailure, *, while_binding: bool) -> None:
-        """Report why pods that have been given a node are not bound to it, or not yet."""
-        unit, number = attempt.unit, attempt.number
-        self._perform(self._trees.placed(attempt.key, number))
-        placed, explanation = self._trees.placed_groups(attempt.key), attempt.decision.explanation
-        self._perform(bind_updates(unit, explanation, failure, placed, number=number, while_binding=while_binding))
+        """Report why pods that have been given a node are not bound to it, or not yet.
+
+        Groups are concerned that would have their minimum with these pods. The others are placed, or lack something
+        else, which an attempt or a resync reports.
+        """
+        key, number = attempt.key, attempt.number
+        self._perform(self._trees.placed(key, number))
+        concerned = self._trees.placed_groups(key, failure.uids).keys() - self._trees.placed_groups(key).keys()
+        self._perform(bind_updates(attempt.unit, failure, concerned, number=number, while_binding=while_binding))
 
     # 2. Requeue.
 

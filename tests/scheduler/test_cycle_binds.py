@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from cpg_engine.decisions import VolumeAllocation
 from cpg_engine.testing.builders import composite, node, pod, pod_group
 from cpg_engine.testing.storage_builders import claim, storage_class, using, volume
-from cpg_scheduler.binding.batch import BindDelayed, BindFailed, BindFailure, PreBindPending
+from cpg_scheduler.binding.batch import BindDelayed, BindFailed, BindFailure, BindInDoubt, BindSucceeded, PreBindPending
 from cpg_scheduler.testing.gangs import gang, logged_attempts
 from cpg_scheduler.testing.stage import DENIED, Stage
 
@@ -108,6 +108,48 @@ def test_a_pod_that_is_deleted_during_its_bind_is_forgotten() -> None:
     stage.put(pod("q", cpu=1))
     stage.settle()
     assert stage.bound() == {"q": "n1"}
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["deleted-before-the-delay", "deleted-after-it"])
+def test_a_gang_that_loses_members_during_its_binds_says_so_when_they_end(*, is_first: bool) -> None:
+    """Its other pods are bound; the watch may show their nodes before the batch ends, or after it."""
+    lacks = (False, "WaitingForGroup", "waiting for 1 more pod: minCount is 2, there is 1")
+    for confirm in (Stage.complete_binds, _end_unconfirmed):
+        stage = Stage(node("n1"), *gang("pg"))
+        stage.run_passes()
+        (batch,) = stage.binder.batches
+        in_doubt = BindFailure(frozenset({"uid-default-pg-0"}), BindInDoubt("n1", "no answer"))
+        if not is_first:
+            stage.report(BindDelayed(batch, in_doubt))
+        stage.delete(stage.pod("pg-1"))
+        stage.run_passes()
+        if is_first:
+            stage.report(BindDelayed(batch, in_doubt))
+        confirm(stage)
+        stage.run_passes()
+        assert stage.status.groups == {"pg": lacks}
+
+
+def _end_unconfirmed(stage: Stage) -> None:
+    """Let all binds in flight work, before the watch shows their nodes."""
+    batches, stage.binder.batches = stage.binder.batches, []
+    for batch in batches:
+        stage.end_batch(batch, BindSucceeded(batch))
+
+
+def test_a_delay_is_no_news_for_a_gang_that_has_lost_members() -> None:
+    """Its attempt has said what it lacks meanwhile, since other pods of the tree are pending."""
+    stage = Stage(node("n1", cpu=4), composite("root", gang=1))
+    for name, cpu in (("a", 1), ("b", 9)):
+        stage.put(pod_group(name, gang=2, parent="root"))
+        stage.put(*(pod(f"{name}-{number}", group=name, cpu=cpu) for number in range(2)))
+    stage.run_passes()
+    (batch,) = stage.binder.batches
+    stage.delete(stage.pod("a-1"))
+    stage.run_passes()
+    lacks = stage.status.groups["a"]
+    stage.report(BindDelayed(batch, BindFailure(frozenset({"uid-default-a-0"}), BindInDoubt("n1", "no answer"))))
+    assert (lacks[1], stage.status.groups["a"]) == ("WaitingForGroup", lacks)
 
 
 def test_a_member_that_arrives_during_the_binds_of_its_gang_is_placed() -> None:

@@ -92,11 +92,15 @@ class Requeuer:
         return self._queue.end_backoff(has_place)
 
     def pop_settled(self) -> UnitKey | None:
-        """Return a tree without pending pods of which something has changed; each once for each change."""
+        """Return a tree that has changed and has no pending pods, or was to be resynced later; each once."""
         unit = next(iter(self._settled), None)
         if unit is not None:
             del self._settled[unit]
         return unit
+
+    def resync_later(self, tree: UnitKey) -> None:
+        """Have the status of a tree resynced although nothing of it changes now."""
+        self._settled[self._cache.current_unit(tree)] = None
 
     def add_unschedulable(self, key: UnitKey, unit: SchedulableUnit, failure: FailedAttempt, now: float) -> None:
         """Let a unit wait after its attempt has failed."""

@@ -2,14 +2,14 @@
 
 The result of an attempt is reported when its binds have worked. That is not enough: the process may die between the
 last bind and the report, a bind without an answer may have worked, and members that were waited for may be deleted. So
-the status of a tree without pending pods is resynced whenever something of it changes, and once for every tree after a
-start. It costs nothing for trees that are placed, because their condition is final. Groups that were evicted as a
-whole are resynced until they have their minimum again.
+the status of a tree without pending pods is resynced whenever something of it changes, when binds have ended that did
+not place all of it, and once for every tree after a start. It costs nothing for trees that are placed, because their
+condition is final. Groups that were evicted as a whole are resynced until they have their minimum again.
 
 A tree of another scheduler gets no conditions, except that we take back the eviction of its groups.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from cpg_api.core.pod import Pod
 from cpg_api.scheduling.attempts import AttemptFinding
@@ -75,10 +75,11 @@ class TreeStatus:
         updates = [GroupStatusUpdate(group, scheduled=True, attempt=result) for group in groups]
         return [*updates, *self.recovered(key)]
 
-    def placed_groups(self, key: UnitKey) -> dict[GroupKey, Group]:
+    def placed_groups(self, key: UnitKey, unbound: Collection[str] | None = None) -> dict[GroupKey, Group]:
         """Return the groups of which the minimum has nodes: of pods in a PodGroup, of such child groups above.
 
-        An assumed pod does not count while its bind is in flight.
+        An assumed pod does not count while its bind is in flight. With ``unbound``, pending pods by UID, it counts, and
+        these pods count as well.
         """
         if key.flavour == SINGLE_POD:
             return {}
@@ -87,13 +88,20 @@ class TreeStatus:
         found: dict[GroupKey, Group] = {}
         for node in reversed(nodes):
             if isinstance(node.group, PodGroup):
-                scheduled = members_of(self._cache, key.flavour, node.key).scheduled
-                have = sum(not self._is_uncertain(pod.metadata.uid) for pod in scheduled)
+                members = members_of(self._cache, key.flavour, node.key)
+                if unbound is None:
+                    have = sum(not self._is_uncertain(pod.metadata.uid) for pod in members.scheduled)
+                else:
+                    have = len(members.scheduled) + sum(pod.metadata.uid in unbound for pod in members.pending)
             else:
                 have = sum(nodes[child].key in found for child in node.children)
             if node.group.spec.scheduling_policy is not None and have >= max(node.group.minimum, 1):
                 found[node.key] = node.group
         return dict(reversed(found.items()))
+
+    def is_placed(self, key: UnitKey) -> bool:
+        """Return whether the minimum of each group of a tree has nodes."""
+        return len(self.placed_groups(key)) == len(groups_of(self._cache, key))
 
     def recovered(self, key: UnitKey) -> list[StatusUpdate]:
         """Return the updates for the groups that were evicted as a whole and have their minimum again."""
@@ -120,13 +128,14 @@ class TreeStatus:
     def _settled_unit(self, key: UnitKey) -> SchedulableUnit | Inadmissible | None:
         """Return the unit of a tree with groups that may have an outdated condition, or None.
 
-        Trees with pending or assumed pods are reported by their attempts, and an empty tree has its first condition.
+        Trees with pending pods are reported by their attempts, those with binds in flight are resynced when these have
+        ended, and an empty tree has its first condition.
         """
         if key.flavour == SINGLE_POD or queue_key_of(self._cache, key) is not None:
             return None
         groups = groups_of(self._cache, key)
         members = list(self._members(key, groups))
-        if not any(map(_is_open, groups)) or any(pod.metadata.uid in self._cache.assumed for pod in members):
+        if not any(map(_is_open, groups)) or any(self._is_uncertain(pod.metadata.uid) for pod in members):
             return None
         if not (members or any(map(_says_failure, groups))):
             return None

@@ -107,27 +107,21 @@ def attempt_updates(
 
 def bind_updates(
     unit: SchedulableUnit,
-    explanation: Explanation,
     failure: BindFailure,
-    placed: Collection[GroupKey],
+    concerned: Collection[GroupKey],
     *,
     number: int,
     while_binding: bool,
 ) -> Iterator[StatusUpdate]:
-    """Yield why pods that have been given a node are not bound to it, or not yet, and what that means for groups.
-
-    Groups are concerned that would have their minimum with these pods. The others are ``placed``, or lack something
-    else, which has been reported.
-    """
+    """Yield why pods that have been given a node are not bound to it, or not yet, for them and the groups concerned."""
     if failure.problem is None:
         return
     reason, message, cause = bind_problem_text(failure.problem)
     for uid in failure.uids:
         yield PodStatusUpdate(unit.pods[uid], reason, message, cause=cause, while_binding=while_binding)
-    messages, result = group_messages(explanation), AttemptResult(number, problem=failure.problem)
+    result = AttemptResult(number, problem=failure.problem)
     for group in unit.groups:
-        key = key_of(group)
-        if key not in placed and not messages.get(key, "failed"):
+        if key_of(group) in concerned:
             yield _failure(group, result, reason, message, cause)
 
 
