@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from cpg_client.errors import ApiError
+from cpg_client.loop_pauses import LoopPauses
 from cpg_client.timing import REAL_TIME, Timing
 
 
@@ -24,6 +25,7 @@ class FakeConnection:
     def __init__(self, timing: Timing = REAL_TIME) -> None:
         """Let every request succeed; ``error`` returns the error of a request, and ``open`` can hold all of them."""
         self.timing = timing
+        self.pauses = LoopPauses(timing.elapsed)
         self.writes: list[SentRequest] = []
         self.reads: list[str] = []
         self.objects: dict[str, object] = {}
