@@ -11,6 +11,7 @@ from cpg_api.integrations import deployment, job, jobset, statefulset
 from cpg_api.scheduling.forest import GroupKey
 from cpg_client.connection import Connection
 from cpg_client.errors import ApiError
+from cpg_client.loop_pauses import LoopPauses
 from cpg_client.resources import Resource
 from cpg_client.stores import Synced
 from cpg_client.timing import Timing
@@ -33,7 +34,7 @@ class Server:
         self.lists: list[str] = []
         self.selectors: list[object] = []
         self.rounds = 0
-        self.timing = Timing(sleep=self._sleep)
+        self.timing, self.pauses = Timing(sleep=self._sleep), LoopPauses(lambda: 0.0)
 
     async def _sleep(self, _: float) -> None:
         self.rounds += 1
