@@ -56,11 +56,12 @@ from cpg_scheduler.preemption.machine import PreemptionMachine
 from cpg_scheduler.queueing.scheduling_queue import SchedulingQueue
 from cpg_scheduler.reflectors import ReflectedCluster, discover, reflectors, watch_kinds
 from cpg_scheduler.settings import SchedulerSettings
-from cpg_scheduler.status.conditions import StatusWriter
+from cpg_scheduler.status.conditions import StatusWriter, has_another_reason
 from cpg_scheduler.status.events import EventWriter
 from cpg_scheduler.status.resync import TreeStatus
 from cpg_scheduler.status.write_queue import WriteQueue
 from cpg_scheduler.time_slices import TimeSlices
+from cpg_scheduler.units import queue_key_of
 from cpg_scheduler.write_gate import WriteGate
 
 MAX_SECONDS_TO_DRAIN = 10.0
@@ -96,19 +97,24 @@ class _Parts:
         if isinstance(change, Deleted):
             self.status.forget(change.old.metadata.uid)
         elif isinstance(change, Modified) and kind in REPORTED_KINDS:
-            if self.status.is_overwritten(change.old, change.new):
-                self._requeue(change.new)
+            if has_another_reason(change.old, change.new):
+                self._requeue(change.new, is_overwritten=self.status.is_overwritten(change.old, change.new))
             self.status.on_seen(change.new)
         self.inbox.wake()
 
-    def _requeue(self, seen: Pod | Group) -> None:
-        """Have the unit of a pod or group attempted, or its status resynced."""
-        if isinstance(seen, Pod):
-            self.cache.change_units_of((seen.metadata.uid,))
-            return
-        key = key_of(seen)
-        found = [flavour for flavour, store in self.cache.stores.items() if key in store]
-        self.cache.events.change_units(self.cache.current_unit(UnitKey(flavour, key)) for flavour in found)
+    def _requeue(self, seen: Pod | Group, *, is_overwritten: bool) -> None:
+        """Have a unit attempted whose condition is overwritten.
+
+        A tree without pending pods is resynced in any case: its pods may have left while the condition was on its way.
+        """
+        cache = self.cache
+        if not isinstance(seen, Pod):
+            key = key_of(seen)
+            found = [flavour for flavour, store in cache.stores.items() if key in store]
+            units = (cache.current_unit(UnitKey(flavour, key)) for flavour in found)
+            cache.events.change_units(unit for unit in units if is_overwritten or queue_key_of(cache, unit) is None)
+        elif is_overwritten:
+            cache.change_units_of((seen.metadata.uid,))
 
 
 async def run(endpoint: Endpoint, settings: SchedulerSettings) -> None:

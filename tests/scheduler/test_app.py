@@ -12,12 +12,14 @@ from msgspec.structs import replace
 from cpg_api.core.node import Node
 from cpg_api.core.pod import Pod, PodCondition
 from cpg_api.meta import Condition
+from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.forest import key_of
 from cpg_api.scheduling.podgroup import PodGroup, PodGroupStatus
 from cpg_client.connection import Connection
 from cpg_client.flavours import CRD
 from cpg_client.process import ProcessContext
 from cpg_client.reflector import ReflectorCounts
+from cpg_client.resources import CPG_COMPOSITE_POD_GROUPS, CPG_POD_GROUPS
 from cpg_client.stores import Added, Deleted, Modified
 from cpg_client.versions import VersionsWentBackError
 from cpg_client.watch_health import CollectionHealth
@@ -27,6 +29,7 @@ from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.preemption import corrections
 from cpg_scheduler.reflectors import ReflectedCluster, ServedKinds
 from cpg_scheduler.settings import SchedulerSettings
+from cpg_scheduler.status.conditions import StatusWriter
 from cpg_scheduler.testing.fake_connection import FakeConnection, SentRequest
 
 
@@ -78,7 +81,7 @@ class AppFixture:
             await asyncio.sleep(0)
 
     async def _discover(self, *_: object) -> ServedKinds:
-        return ServedKinds({CRD: {}}, {})
+        return ServedKinds({CRD: {PodGroup: CPG_POD_GROUPS, CompositePodGroup: CPG_COMPOSITE_POD_GROUPS}}, {})
 
     def _reflectors(self, _: object, cluster: ReflectedCluster, __: object) -> list[Any]:
         self.cluster = cluster
@@ -227,21 +230,30 @@ async def test_a_condition_is_written_again_after_a_late_one(monkeypatch: pytest
         await leading
 
 
-async def test_a_tree_is_resynced_after_a_late_condition_of_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its spec is as before, which alone would activate nothing."""
+@pytest.mark.parametrize("has_pending_pods", [False, True])
+@pytest.mark.parametrize("is_overwritten", [False, True])
+async def test_a_tree_is_resynced_after_a_late_condition_of_a_group(
+    monkeypatch: pytest.MonkeyPatch,
+    has_pending_pods: bool,  # noqa: FBT001 - a parameter
+    is_overwritten: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    """One with pending pods is attempted if it was not ours. The spec is as before, which alone activates nothing."""
     fixture = AppFixture(monkeypatch)
+    monkeypatch.setattr(StatusWriter, "is_overwritten", lambda *_: is_overwritten)
     async with fixture.block as work:
         await fixture.reflected()
         assert fixture.cluster is not None
         cache, root, leaf = fixture.cluster.cache, composite("root"), pod_group("leaf", parent="root")
         for group in (root, leaf):
             cache.on_group(CRD)(Added(group.metadata.key, group))
-        fixture.put(node("n1", cpu=1), pod("a", cpu=9))
+        members = [pod("member", group="leaf", cpu=9)] if has_pending_pods else []
+        fixture.put(node("n1", cpu=1), pod("a", cpu=9), *members)
         leading = asyncio.create_task(work())
-        await fixture.sent(1)
-        states = [replace(leaf, status=group_status(reason)) for reason in ("Unschedulable", "WaitingForGroup")]
-        fixture.cluster.on_change(Modified(leaf.metadata.key, *states), PodGroup)
-        assert cache.take_events().changed_units == {UnitKey(CRD, key_of(root))}
+        await fixture.sent(1 + has_pending_pods)
+        late = replace(leaf, status=group_status("Unschedulable"))
+        fixture.cluster.on_change(Modified(leaf.metadata.key, leaf, late), PodGroup)
+        requeued = {UnitKey(CRD, key_of(root))} if is_overwritten or not has_pending_pods else set()
+        assert cache.take_events().changed_units == requeued
         fixture.shell.stopping.set()
         await leading
 

@@ -163,10 +163,9 @@ class StatusWriter:
 
         To be asked before ``on_seen``.
         """
-        before, seen, uid = condition_of(old), condition_of(new), new.metadata.uid
-        if before is None or seen is None or uid in self._reported or uid in self._with_nomination:
-            return False
-        return (before.status, before.reason) != (seen.status, seen.reason)
+        uid, is_shown = new.metadata.uid, None not in {condition_of(old), condition_of(new)}
+        is_ours = uid in self._reported or uid in self._with_nomination
+        return is_shown and not is_ours and has_another_reason(old, new)
 
     def forget(self, uid: str) -> None:
         """Forget an object that is gone."""
@@ -416,6 +415,14 @@ def condition_of(target: Pod | Group) -> ReportedCondition | None:
     finding = target.status.attempt.finding if target.status.attempt is not None else ""
     seen = existing.observed_generation or 0
     return ReportedCondition(existing.status, existing.reason, existing.message, seen, finding)
+
+
+def has_another_reason(old: Pod | Group, new: Pod | Group) -> bool:
+    """Return whether the condition of an object says something else than before, apart from its message."""
+    before, after = condition_of(old), condition_of(new)
+    if before is None or after is None:
+        return before is not after
+    return (before.status, before.reason) != (after.status, after.reason)
 
 
 def _event_of(uid: str) -> str:
