@@ -87,6 +87,34 @@ def test_pods_may_leave_while_a_bind_is_under_way(sent: float, broken: list[str]
     assert history.broken() == broken
 
 
+@pytest.mark.parametrize("left", ["is deleted", "is removed", "fails", "moves"])
+@pytest.mark.parametrize(
+    ("shown", "minimum", "broken"),
+    [(7.0, 3, []), (7.0, 4, [ALL_OR_NOTHING]), (5.5, 3, [ALL_OR_NOTHING])],
+)
+def test_pods_that_have_left_count_until_that_is_shown(
+    left: str, shown: float, minimum: int, broken: list[str]
+) -> None:
+    """A late watch excuses a gang that lacks the pods that have left, and none that lacks others."""
+    history = gang(minimum)
+    history.bind("y", "a1")
+    history.checks.received("scheduler-0", "pods", history.revision, 4.0)
+    history.now = 5.0
+    if left == "is deleted":
+        history.evict("y", "user")
+    elif left == "is removed":
+        history.remove("pods", "y")
+    elif left == "fails":
+        history.status("pods", "y", "kubelet", phase="Failed")
+    else:
+        history.meta("pods", "y", "user", labels={POD_GROUP_LABEL: "other"})
+    history.checks.received("scheduler-0", "pods", history.revision, shown)
+    history.now = 7.0
+    history.bind("z", "a2")
+    pass_time(history)
+    assert history.broken() == broken
+
+
 @pytest.mark.parametrize(("first", "broken"), [(0.5, []), (1.5, [ALL_OR_NOTHING])])
 def test_pods_may_leave_before_a_bind_is_repeated(first: float, broken: list[str]) -> None:
     """The first request counts: a bind without an answer is repeated, as it may still arrive."""

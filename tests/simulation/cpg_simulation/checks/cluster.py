@@ -157,9 +157,12 @@ class ObservedCluster:
         """When a tree last lost a pod, by its name."""
         self.changed_at: dict[str, float] = {}
         """When a group of a tree was last created or changed, by the name of the tree."""
+        self.left: defaultdict[GroupKey, dict[str, int]] = defaultdict(dict)
+        """The pods that have left each PodGroup, by UID: the revision since which they do not count there."""
         self.bind_refused_at: dict[str, float] = {}
         """When a bind of a tree was last refused, by its name."""
         self._now = 0.0
+        self._revision = 0
         self._members: defaultdict[GroupKey, dict[str, TrackedPod]] = defaultdict(dict)
         self._integrations = Integrations([scheduler_name], DEFAULT_INTEGRATIONS)
 
@@ -167,7 +170,7 @@ class ObservedCluster:
 
     def apply(self, write: RecordedWrite, process: str) -> TrackedPod | None:
         """Take a write; return the pod that it is about, if it is about one. ``process`` is that of ours that wrote."""
-        self._now = write.time
+        self._now, self._revision = write.time, write.revision
         plural, _, group = write.resource.partition(".")
         name = f"{write.namespace}/{write.name}" if write.namespace else write.name
         if write.new is None:
@@ -258,6 +261,8 @@ class ObservedCluster:
         tree = self.tree_name(pod)
         self.losses[tree] += 1
         self.lost_at[tree] = self._now
+        if pod.group is not None:
+            self.left[pod.group].setdefault(pod.pod.metadata.uid, self._revision)
 
     def _put_group(self, write: RecordedWrite, api_group: str, kind: type[Group]) -> None:
         store, key = self.stores[api_group], GroupKey(kind.kind, write.namespace, write.name)

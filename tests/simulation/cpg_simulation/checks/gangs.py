@@ -25,12 +25,17 @@ def places_above(cluster: ObservedCluster, pod: TrackedPod) -> tuple[Tree | None
     return tree, found
 
 
-def has_minimum(cluster: ObservedCluster, tree: Tree, place: int) -> bool:
-    """Return whether a group has its minimum: pods with a node, or children that have theirs."""
+def has_minimum(cluster: ObservedCluster, tree: Tree, place: int, seen: float = math.inf) -> bool:
+    """Return whether a group has its minimum: pods with a node, or children that have theirs.
+
+    Pods count, too, that have left it after a revision of the pods that was ``seen``.
+    """
     node = tree.nodes[place]
     if isinstance(node.group, PodGroup):
-        return sum(pod.is_placed for pod in cluster.members(node.key)) >= node.group.minimum
-    return sum(has_minimum(cluster, tree, child) for child in node.children) >= node.group.minimum
+        found = {pod.pod.metadata.uid for pod in cluster.members(node.key) if pod.is_placed}
+        found.update(uid for uid, revision in cluster.left[node.key].items() if revision > seen)
+        return len(found) >= node.group.minimum
+    return sum(has_minimum(cluster, tree, child, seen) for child in node.children) >= node.group.minimum
 
 
 def _all_or_nothing(change: Change) -> Iterator[Finding | Expectation]:
@@ -39,7 +44,7 @@ def _all_or_nothing(change: Change) -> Iterator[Finding | Expectation]:
     A bind that has no conclusive answer is repeated, while others of its batch may have been refused long ago, or the
     tree may have lost pods since the first request, which may still arrive. Then the unit is attempted again after a
     back-off that takes longer than this rule waits. A batch that waits for its devices is bound by the minimums of when
-    it was decided.
+    it was decided. And while its watch is late, the scheduler relies on pods that have left.
     """
     pod, cluster = change.bound, change.cluster
     if pod is None or pod.group is None:
@@ -50,19 +55,19 @@ def _all_or_nothing(change: Change) -> Iterator[Finding | Expectation]:
     prepared = (cluster.claims[name].prepared_at for name in claims_of(pod.raw) if name in cluster.claims)
     if cluster.changed_at.get(tree, -math.inf) >= min(prepared, default=math.inf):
         return
-    losses = cluster.losses[tree]
+    losses, seen = cluster.losses[tree], change.view.revisions.get("pods", change.write.revision)
 
     def broken() -> Finding | None:
         was_refused = cluster.bind_refused_at.get(tree, -math.inf) >= change.sent - BATCH_SECONDS
-        return None if was_refused or cluster.losses[tree] != losses else _below_minimum(cluster, pod)
+        return None if was_refused or cluster.losses[tree] != losses else _below_minimum(cluster, pod, seen)
 
     yield Expectation(BATCH_SECONDS, broken, is_dropped_by_faults=True)
 
 
-def _below_minimum(cluster: ObservedCluster, pod: TrackedPod) -> Finding | None:
+def _below_minimum(cluster: ObservedCluster, pod: TrackedPod, seen: float) -> Finding | None:
     tree, places = places_above(cluster, pod)
     for place in places if tree is not None else ():
-        if tree is not None and not has_minimum(cluster, tree, place):
+        if tree is not None and not has_minimum(cluster, tree, place, seen):
             key = tree.nodes[place].key
             return Finding((str(pod), str(key)), f"{pod} was bound, and {key} is below its minimum")
     return None
@@ -114,10 +119,10 @@ def seen_nodes(change: Change) -> float:
 ALL_OR_NOTHING = Rule(
     name="All or nothing",
     promise=(
-        f"{BATCH_SECONDS:g} s after a bind all groups above the pod have their minimum, unless something has failed or"
-        " the tree has lost pods since the bind was first sent, its groups have changed while devices were allocated"
-        " for it, or other binds of the tree were refused up to"
-        f" {BATCH_SECONDS:g} s before."
+        f"{BATCH_SECONDS:g} s after a bind all groups above the pod have their minimum, where pods count that had left"
+        " and that its scheduler still knew, unless something has failed or the tree has lost pods since the bind was"
+        " first sent, its groups have changed while devices were allocated for it, or other binds of the tree were"
+        f" refused up to {BATCH_SECONDS:g} s before."
     ),
     check=_all_or_nothing,
     seconds=BATCH_SECONDS,
