@@ -98,9 +98,12 @@ def test_a_budget_may_be_violated_in_need(need: str) -> None:
     assert history.broken() == []
 
 
-@pytest.mark.parametrize("fields", [{"cpu": "2"}, {"affinity": {"podAffinity": {}}}])
+CLAIMS = [{"name": "gpu", "resourceClaimName": "gpu"}]
+
+
+@pytest.mark.parametrize("fields", [{"cpu": "2"}, {"affinity": {"podAffinity": {}}}, {"resourceClaims": CLAIMS}])
 def test_preemptors_that_need_more_than_room_are_not_judged(fields: dict[str, Any]) -> None:
-    """A large pod finds none, and one with affinity may find it in one place alone."""
+    """A large pod finds none, and one with affinity or claims for devices may find it in one place alone."""
     history = beginning(**fields)
     history.mark("c", "high")
     assert history.broken() == []

@@ -1,8 +1,8 @@
 """PodDisruptionBudgets: they are violated only for a preemptor that finds no room otherwise.
 
-The rule asks for what can be seen without a search: the preemptor's pods require nothing of domains or of other pods,
-and all of them fit on nodes of which pods are evicted that no budget covers. Whatever the scheduler may not have known,
-or may have had to leave alone, counts as room that is taken.
+The rule asks for what can be seen without a search: the preemptor's pods require no devices and nothing of domains or
+of other pods, and all of them fit on nodes of which pods are evicted that no budget covers. Whatever the scheduler may
+not have known, or may have had to leave alone, counts as room that is taken.
 """
 
 from collections import Counter
@@ -84,7 +84,8 @@ def _depends_on_room_alone(cluster: ObservedCluster, pod: TrackedPod) -> bool:
     spec = pod.pod.spec
     ports = any(container.ports for container in spec.containers or ())
     is_bound_to_domains = any(group.spec.scheduling_constraints for group in cluster.groups_above(pod))
-    return not (spec.affinity or spec.topology_spread_constraints or ports or is_bound_to_domains)
+    is_related = spec.affinity or spec.topology_spread_constraints
+    return not (is_related or spec.resource_claims or ports or is_bound_to_domains)
 
 
 def _places(change: Change, preemptor: list[TrackedPod]) -> int:
