@@ -36,7 +36,7 @@ from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.expected_reservations import ExpectedReservations
 from cpg_scheduler.inadmissible import Inadmissible
 from cpg_scheduler.inbox import EventInbox
-from cpg_scheduler.instructions import Requeue
+from cpg_scheduler.instructions import Requeue, ResyncTree
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.observability.metrics import SchedulerMetrics
 from cpg_scheduler.observability.overcommit import OvercommittedNode
@@ -397,6 +397,8 @@ class SchedulingLoop:
                     self._bind(instruction)
                 case Requeue():
                     self._requeue_unit(instruction)
+                case ResyncTree(tree=tree):
+                    self._requeuer.resync_later(tree)
                 case PodStatusUpdate() | GroupStatusUpdate() | GroupRecovered() | OvercommittedNode():
                     self._status.write(instruction)
                 case _:
@@ -424,7 +426,7 @@ class SchedulingLoop:
         return True
 
     def _resync(self) -> bool:
-        """Bring the status of one tree without pending pods up to date; return whether there was one."""
+        """Bring the status of one tree up to date, as far as no attempt does; return whether there was one."""
         tree = self._requeuer.pop_settled()
         if tree is None:
             return False

@@ -10,3 +10,9 @@ class Requeue(Struct, frozen=True):
 
     unit: UnitKey
     at_once: bool
+
+
+class ResyncTree(Struct, frozen=True):
+    """Bring the status of a tree up to date, although nothing of it changes now."""
+
+    tree: UnitKey

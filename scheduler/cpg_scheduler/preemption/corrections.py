@@ -21,6 +21,7 @@ from msgspec import Struct
 from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import Group
 from cpg_scheduler.cache.cluster import ClusterCache
+from cpg_scheduler.instructions import ResyncTree
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.preemption.active import ActivePreemptions
 from cpg_scheduler.preemption.evictions import Evictions
@@ -29,7 +30,6 @@ from cpg_scheduler.preemption.outbox import Outbox
 from cpg_scheduler.preemption.states import PreemptionState
 from cpg_scheduler.preemption.terminating import TerminatingPods
 from cpg_scheduler.preemption.victim_condition import is_evicted_by
-from cpg_scheduler.units import queue_key_of
 
 SECONDS_BETWEEN_CORRECTIONS = 5.0
 SECONDS_OF_LATENESS = 4.0
@@ -85,7 +85,7 @@ class Corrections:
             self._outbox.add(RetractEvictions(staying))
         for unit, group in self._settled_groups():
             if self._is_due(before, ("group", group.metadata.uid)):
-                self._cache.events.change_units([unit])
+                self._outbox.add(ResyncTree(unit))
 
     def _is_due(self, before: dict[_Key, _Difference], key: _Key) -> bool:
         """Note a difference; return whether it is to be written now."""
@@ -125,10 +125,11 @@ class Corrections:
                 yield pod
 
     def _settled_groups(self) -> Iterator[tuple[UnitKey, Group]]:
-        """Yield the groups that say that we evict them and are in no job, with the unit to resync."""
+        """Yield the groups that say that we evict them, in no job and without marked pods, with the unit to resync."""
         started = self._evictions.groups()
+        marked = {self._cache.unit_of(pod) for pod in self._cache.marks.disrupted.values()}
         for (flavour, key), group in self._cache.marks.groups.items():
             unit = self._cache.current_unit(UnitKey(flavour, key))
-            is_settled = group.metadata.uid not in started and queue_key_of(self._cache, unit) is None
+            is_settled = group.metadata.uid not in started and unit not in marked
             if is_settled and is_evicted_by(self._cache.scheduler_name, group):
                 yield unit, group

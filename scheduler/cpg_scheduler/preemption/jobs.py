@@ -15,7 +15,7 @@ from cpg_api.scheduling.forest import Group, GroupKey, key_of
 from cpg_client.errors import ClientError
 from cpg_client.resources import Resource
 from cpg_engine.preemption.values import EvictionReason
-from cpg_scheduler.instructions import Requeue
+from cpg_scheduler.instructions import Requeue, ResyncTree
 from cpg_scheduler.units import SchedulableUnit
 
 
@@ -122,7 +122,7 @@ class RetractEvictions(Struct, frozen=True):
 ExecutorInstruction: TypeAlias = (
     StartJob | EvictUnit | CancelJob | EndJob | Nominate | ClearNominations | RetractEvictions
 )
-PreemptionInstruction: TypeAlias = ExecutorInstruction | Requeue
+PreemptionInstruction: TypeAlias = ExecutorInstruction | Requeue | ResyncTree
 
 
 class EvictionEvents(Protocol):

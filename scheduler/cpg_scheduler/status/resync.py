@@ -4,7 +4,8 @@ The result of an attempt is reported when its binds have worked. That is not eno
 last bind and the report, a bind without an answer may have worked, and members that were waited for may be deleted. So
 the status of a tree without pending pods is resynced whenever something of it changes, when binds have ended that did
 not place all of it, and once for every tree after a start. It costs nothing for trees that are placed, because their
-condition is final. Groups that were evicted as a whole are resynced until they have their minimum again.
+condition is final. Groups that were evicted as a whole are resynced until they have their minimum again, also while
+their tree has pending pods: no attempt may follow when the last pod takes back that it is evicted.
 
 A tree of another scheduler gets no conditions, except that we take back the eviction of its groups.
 """
@@ -48,14 +49,12 @@ class TreeStatus:
         self._options = options
 
     def resync(self, key: UnitKey) -> list[StatusUpdate]:
-        """Return the updates for a tree without pending pods."""
-        if self._is_foreign(key):
-            return self.recovered(key)
-        unit = self._settled_unit(key)
-        if isinstance(unit, Inadmissible):
-            return list(inadmissible_groups(unit))
+        """Return the updates for a tree; where it has pending pods, only for groups that have recovered."""
+        unit = None if self._is_foreign(key) else self._settled_unit(key)
         if unit is None:
-            return []
+            return self.recovered(key)
+        if isinstance(unit, Inadmissible):
+            return [*inadmissible_groups(unit), *self.recovered(key)]
         explanation = decide(self._cache.snapshot, unit.unit, self._options).explanation
         placed = self.placed(key) if explanation.finding is Finding.PLACED else []
         return [*attempt_updates(unit, explanation, {}), *placed]

@@ -157,6 +157,26 @@ def test_the_mark_of_a_group_with_its_minimum_is_retracted() -> None:
     assert stage.status.recovered == []
 
 
+def test_the_mark_of_a_group_is_retracted_though_it_has_a_pending_pod() -> None:
+    """No attempt follows when the mark of its last pod has been retracted, however long that took."""
+    gone = evicted(low("gone", group="whole"))
+    gone = replace(gone, metadata=replace(gone.metadata, deletion_timestamp="2026-01-01T00:00:00Z"))
+    pods = [low(f"w-{number}", group="whole") for number in range(2)]
+    stage = Stage(node("n1", cpu=9), marked_group(), gone, *pods, pod("large", cpu=99, group="whole", priority=10))
+    stage.settle()
+    correct(stage, 40)
+    stage.settle()
+    assert stage.status.recovered == []
+    stage.delete(gone)
+    stage.settle()
+    stage.status.recovered.clear()
+    attempts = stage.queue.attempts(stage.cache.unit_of(pods[0]))
+    correct(stage, 2)
+    stage.settle()
+    assert stage.status.recovered == ["whole"]
+    assert stage.queue.attempts(stage.cache.unit_of(pods[0])) == attempts
+
+
 def test_the_marks_of_groups_of_other_schedulers_stay() -> None:
     """They are not ours to retract."""
     pods = [of_other(low(f"w-{number}", group="whole")) for number in range(2)]

@@ -8,6 +8,7 @@ from cpg_api.meta import Condition
 from cpg_api.scheduling.podgroup import PodGroup, PodGroupStatus
 from cpg_api.scheduling.workload import PodGroupTemplate
 from cpg_engine.testing.builders import composite, node, pod, pod_group, workload
+from cpg_scheduler.status.updates import GroupRecovered
 from cpg_scheduler.testing.stage import CRD, NATIVE, Stage
 
 PLACED = (True, "", "")
@@ -160,6 +161,16 @@ def test_a_foreign_group_that_we_have_evicted_is_reported_as_recovered(evictor: 
         stage.put(bound(stage.pod(f"t{number}")))
     stage.settle()
     assert (stage.status.recovered, stage.status.groups) == (recovered, {})
+
+
+@pytest.mark.parametrize(("parent", "more"), [(None, [pod("large", group="whole", cpu="9")]), ("missing", [])])
+def test_a_group_recovers_whatever_else_its_tree_lacks(parent: str | None, more: list[Pod]) -> None:
+    """The tree has a pending pod, for which no attempt may follow, or is inadmissible."""
+    condition = Condition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler")
+    group = replace(pod_group("whole", gang=2, parent=parent), status=PodGroupStatus(conditions=(condition,)))
+    stage = Stage(node("n1", cpu="4"), group, *(bound(member(f"t{number}", "whole")) for number in range(2)), *more)
+    root = stage.cache.unit_of(stage.pod("t0"))
+    assert GroupRecovered(group, root) in stage.trees.resync(root)
 
 
 def test_trees_with_pending_pods_are_left_to_their_attempts() -> None:
