@@ -3,7 +3,7 @@
 Nothing here decides about nodes.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from msgspec import Struct
 
@@ -86,8 +86,7 @@ def build_unit(cache: ClusterCache, key: UnitKey) -> SchedulableUnit | Inadmissi
     """Return the unit to attempt, or why it cannot be attempted."""
     if key.flavour == SINGLE_POD:
         return _single(cache, key.key)
-    workloads = cache.workloads[key.flavour]
-    tree = effective_tree(cache.stores[key.flavour].forest.tree_of(key.key), workloads)
+    workloads, tree = cache.workloads[key.flavour], effective_tree_of(cache, key)
     pods = tuple(_pending(cache, key.flavour, tree))
     groups = tuple(node.group for node in tree.nodes)
     problem = _problem(cache, key.flavour, tree) or _gates(pods)
@@ -153,6 +152,22 @@ def members_of(cache: ClusterCache, flavour: str, key: GroupKey) -> GroupPods:
         elif pod.status.phase == "Succeeded" or (pod.spec.node_name and not pod.is_terminal and not pod.is_terminating):
             settled.append(pod)
     return GroupPods(pending=pending, scheduled=settled)
+
+
+def effective_tree_of(cache: ClusterCache, key: UnitKey) -> Tree:
+    """Return the tree of a unit, which is no single pod, with the fields from its templates."""
+    return effective_tree(cache.stores[key.flavour].forest.tree_of(key.key), cache.workloads[key.flavour])
+
+
+def groups_with_minimum(tree: Tree, count: Callable[[GroupKey], int]) -> dict[GroupKey, Group]:
+    """Return the groups that have their minimum: a PodGroup of counted pods, a group above of such children."""
+    found: dict[GroupKey, Group] = {}
+    for node in reversed(tree.nodes):
+        is_leaf = isinstance(node.group, PodGroup)
+        have = count(node.key) if is_leaf else sum(tree.nodes[child].key in found for child in node.children)
+        if node.group.spec.scheduling_policy is not None and have >= max(node.group.minimum, 1):
+            found[node.key] = node.group
+    return dict(reversed(found.items()))
 
 
 def _single(cache: ClusterCache, key: GroupKey) -> SchedulableUnit | Inadmissible:

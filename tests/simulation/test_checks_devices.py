@@ -4,7 +4,6 @@ import pytest
 
 from cpg_simulation.checks.claims import CLAIMS
 from cpg_simulation.checks.devices import CLAIMS_READY, DEVICES_GIVEN_ONCE, NO_DEVICE_KEPT
-from cpg_simulation.checks.gangs import ALL_OR_NOTHING
 from cpg_simulation.checks.history import History
 
 LEADER = "scheduler-0"
@@ -115,22 +114,3 @@ def test_a_claim_is_not_reserved_for_a_pod_that_waits() -> None:
     users = [*history.get(CLAIMS, "a-gpu")["status"]["reservedFor"], {"resource": "pods", "name": "b", "uid": "b"}]
     history.status(CLAIMS, "a-gpu", LEADER, reservedFor=users)
     assert NO_DEVICE_KEPT.name in history.settled()
-
-
-@pytest.mark.parametrize(("has_claim", "found"), [(True, []), (False, [ALL_OR_NOTHING.name])])
-def test_a_minimum_that_is_raised_while_devices_are_allocated(has_claim: bool, found: list[str]) -> None:  # noqa: FBT001
-    """The bind goes by the one before; without claims, nothing takes that long."""
-    history = DeviceHistory("a")
-    history.group("pg", 1)
-    claims = [{"name": "gpu", "resourceClaimName": "a-gpu"}] if has_claim else []
-    history.pod("member", "pg", resourceClaims=claims)
-    history.meta(CLAIMS, "a-gpu", LEADER, finalizers=["resource.kubernetes.io/delete-protection"])
-    history.now += 5
-    history.group("pg", 2)
-    history.give("a")
-    users = [{"uid": history.get("pods", "member")["metadata"]["uid"]}]
-    history.status(CLAIMS, "a-gpu", LEADER, reservedFor=users)
-    history.bind("member", "n1")
-    history.now += 30
-    history.checks.advance(history.now)
-    assert history.broken() == found

@@ -6,7 +6,7 @@ import pytest
 
 from cpg_api.scheduling.names import POD_GROUP_LABEL
 from cpg_simulation.checks.gangs import BATCH_SECONDS
-from cpg_simulation.checks.history import HandRequest, History
+from cpg_simulation.checks.history import POD_GROUPS, HandRequest, History
 
 ALL_OR_NOTHING = "All or nothing"
 ONE_DOMAIN = "Each group is in one domain"
@@ -125,6 +125,18 @@ def test_pods_may_leave_before_a_bind_is_repeated(first: float, broken: list[str
     history.send_bind("z", sent=first)
     history.now = 6.0
     history.bind("z", "a2")
+    pass_time(history)
+    assert history.broken() == broken
+
+
+@pytest.mark.parametrize(("shown", "broken"), [(-5.0, [ALL_OR_NOTHING]), (0.5, [])])
+def test_a_minimum_that_is_raised_before_a_bind_counts_once_it_is_shown(shown: float, broken: list[str]) -> None:
+    """Also if the batch was decided before: it is validated just before its first bind."""
+    history = gang()
+    history.checks.received("scheduler-0", POD_GROUPS, history.revision, -9.0)
+    history.group("gang", 3, parent="root")
+    history.checks.received("scheduler-0", POD_GROUPS, history.revision, shown)
+    history.bind("y", "b1", sent=1.0)
     pass_time(history)
     assert history.broken() == broken
 

@@ -3,9 +3,9 @@
 1. **PreBind.** A batch waits until everything that its pods need is ready: volumes and devices. Only later batches of
    the same unit wait with it. One of them that cannot be had ends the batch before any of its pods is bound. A status
    write of a pod is waited for here as well: it may take a minute, after which the decision may be outdated.
-2. **Validation.** The batch is validated against what has arrived since the decision. If it is outdated, none of its
-   pods is bound, and the unit is attempted again at once. Later batches of the unit were decided because of this one,
-   so they end as well.
+2. **Validation.** The batch is validated against what has arrived since the decision: nodes, other pods, and minimums.
+   If it is outdated, none of its pods is bound, and the unit is attempted again at once. Later batches of the unit were
+   decided because of this one, so they end as well.
 3. **An unanswered bind is never guessed about.** It may have worked, so the pod is read until it shows its node or can
    have none, and stays assumed meanwhile. Only a refusal ends it. Other binds do not wait for it; after a while the pod
    says that it is in doubt.
@@ -26,6 +26,7 @@ from structlog.typing import FilteringBoundLogger
 
 from cpg_api.core.pod import Pod
 from cpg_api.parsing import Rejected, parse_object
+from cpg_api.scheduling.forest import GroupKey
 from cpg_client.connection import Connection
 from cpg_client.errors import ApiError, ClientError, ConnectionFailedError, UnreadableAnswerError
 from cpg_client.patching import bind
@@ -46,7 +47,7 @@ from cpg_scheduler.binding.batch import (
     PreBindPending,
 )
 from cpg_scheduler.binding.prebind import BACKOFF, PreBind, is_final
-from cpg_scheduler.binding.validate import KnownViolations, known_violations, validate_binds
+from cpg_scheduler.binding.validate import KnownViolations, complete_groups, known_violations, validate_binds
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.inbox import EventInbox
 from cpg_scheduler.keys import UnitKey
@@ -67,12 +68,14 @@ class _ActiveBatch(Struct, eq=False):
     """A batch that has not ended; ``refused`` has the answer for each pod that was not bound.
 
     ``before`` is the batch of the same unit that was active when this one began, until it is known how that one ends.
-    ``known`` are the rules that the pods break already as they were decided. ``left`` binds have no outcome yet.
+    ``known`` are the rules that the pods break already as they were decided, and ``complete`` the groups above them
+    that had their minimum then. ``left`` binds have no outcome yet.
     """
 
     batch: BindBatch
     disturbances: int
     known: KnownViolations
+    complete: frozenset[GroupKey]
     left: int
     before: "_ActiveBatch | None"
     prebinding: asyncio.Task[None] | None = None
@@ -142,7 +145,8 @@ class Binder:
         self.active += 1
         before = self._latest.get(batch.unit)
         known = known_violations(self._cache, batch.nodes)
-        active = _ActiveBatch(batch, self._cache.placement_changes, known, len(batch.nodes), before)
+        complete = complete_groups(self._cache, batch.unit, batch.nodes)
+        active = _ActiveBatch(batch, self._cache.placement_changes, known, complete, len(batch.nodes), before)
         self._latest[batch.unit] = active
         is_unready = self._gate.is_writing(batch.nodes.keys()) or any(
             plugin.unready(batch) for plugin in self._prebinds
@@ -235,7 +239,11 @@ class Binder:
             return "an earlier batch of this unit has failed"
         if self._cache.placement_changes == active.disturbances:
             return ""
-        return validate_binds(self._cache, active.batch.nodes, active.known)
+        batch = active.batch
+        lost = active.complete - complete_groups(self._cache, batch.unit, batch.nodes)
+        if lost:
+            return f"{min(lost)} has lost its minimum"
+        return validate_binds(self._cache, batch.nodes, active.known)
 
     # 3. Binds.
 

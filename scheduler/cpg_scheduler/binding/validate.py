@@ -6,6 +6,9 @@ during which nothing has happened is not validated: see ``ClusterCache.disturban
 Of pods that see each other, one may stand where it could not be added any more once all the others are there: pod
 affinity and spreading are asked of newcomers alone. A rule that a pod breaks from the beginning is a *known violation*.
 It is not held against the batch later: the next decision would be the same.
+
+Groups may lose their minimum while a batch waits: it is raised, or other pods leave. The *complete groups*, which had
+it with the batch as decided, have to have it still. A group that expects pods may be placed before these exist.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping
@@ -13,13 +16,16 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from cpg_api.scheduling.forest import GroupKey
 from cpg_engine.cluster.axes import Rows
 from cpg_engine.cluster.ledger import Ledger
 from cpg_engine.cluster.pod_classes import PodClass
 from cpg_engine.decisions import DeviceAllocation, ExtendedAllocation
 from cpg_engine.filters.registry import catalog_checks, statically_feasible
 from cpg_engine.snapshot import Snapshot
-from cpg_scheduler.cache.cluster import ClusterCache
+from cpg_scheduler.cache.cluster import SINGLE_POD, ClusterCache
+from cpg_scheduler.keys import UnitKey
+from cpg_scheduler.units import effective_tree_of, groups_with_minimum, members_of
 
 PodsByClass = Mapping[PodClass, Mapping[str, int]]
 """Pods by class, each by its UID with the row of its node."""
@@ -34,6 +40,20 @@ def known_violations(cache: ClusterCache, uids: Iterable[str]) -> KnownViolation
         return frozenset()
     with _without_reservations(cache):
         return frozenset(_violations(snapshot, pods))
+
+
+def complete_groups(cache: ClusterCache, unit: UnitKey, uids: Iterable[str]) -> frozenset[GroupKey]:
+    """Return the groups above these pods that have their minimum, with all assumed pods."""
+    pods = (cache.pods[uid] for uid in uids if uid in cache.pods)
+    above = {cache.group_of(pod) for pod in pods} if unit.flavour != SINGLE_POD else set()
+    if not above:
+        return frozenset()
+    tree = effective_tree_of(cache, unit)
+    for node in reversed(tree.nodes):
+        if node.key in above and node.parent is not None:
+            above.add(tree.nodes[node.parent].key)
+    complete = groups_with_minimum(tree, lambda key: len(members_of(cache, unit.flavour, key).scheduled))
+    return frozenset(complete.keys() & above)
 
 
 def validate_binds(cache: ClusterCache, nodes: Mapping[str, str], known: KnownViolations = frozenset()) -> str:

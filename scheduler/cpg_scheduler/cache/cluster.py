@@ -25,7 +25,7 @@ from cpg_api.core.pod import Pod
 from cpg_api.core.priorityclass import PriorityClass
 from cpg_api.scheduling.forest import Group, GroupKey
 from cpg_api.scheduling.workload import Workload
-from cpg_client.stores import Change
+from cpg_client.stores import Added, Change
 from cpg_engine.cluster.requests import RequestError
 from cpg_engine.decisions import Allocation, Bind
 from cpg_engine.gangs.unit import POD
@@ -133,13 +133,13 @@ class ClusterCache:
         def on_change(change: Change[Group]) -> None:
             self.marks.replace_group(flavour, old_state(change), new_state(change))
             self.expected.replace_group(flavour, old_state(change), new_state(change))
-            self.victims.regroup(self._groups.on_group(flavour, change))
+            _regroup(self, self._groups.on_group(flavour, change), change)
 
         return on_change
 
     def on_workload(self, flavour: str) -> Callable[[Change[Workload]], None]:
         """Return the handler of changes of the Workloads of a flavour."""
-        return lambda change: self.victims.regroup(self._groups.on_workload(flavour, change))
+        return lambda change: _regroup(self, self._groups.on_workload(flavour, change), change)
 
     def on_priority_class(self, change: Change[PriorityClass]) -> None:
         """Take a change of a priority class; groups that name no number may have another priority now."""
@@ -284,6 +284,12 @@ class ClusterCache:
     def _concerns_us(self, pod: Pod) -> bool:
         """Return whether a change of a pod changes a unit: every member of a group does, and pending single pods."""
         return self._pods.group_of(pod) is not None or self.is_pending(pod)
+
+
+def _regroup(cache: ClusterCache, units: set[UnitKey], change: Change[Group] | Change[Workload]) -> None:
+    """Take a change after which the pods of these units may belong together otherwise, or have other minimums."""
+    cache.placement_changes += bool(units) and not isinstance(change, Added)
+    cache.victims.regroup(units)
 
 
 def _with_node(pod: Pod, node: str) -> Pod:

@@ -16,8 +16,6 @@ from cpg_api.core.pod import Pod
 from cpg_api.scheduling.attempts import AttemptFinding
 from cpg_api.scheduling.forest import Group, GroupKey, key_of
 from cpg_api.scheduling.names import REASON_PENDING
-from cpg_api.scheduling.podgroup import PodGroup
-from cpg_api.scheduling.templates import effective_tree
 from cpg_engine.cycle import decide
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.verdicts import Finding
@@ -36,7 +34,15 @@ from cpg_scheduler.status.updates import (
     attempt_updates,
     inadmissible_groups,
 )
-from cpg_scheduler.units import SchedulableUnit, build_unit, groups_of, members_of, queue_key_of
+from cpg_scheduler.units import (
+    SchedulableUnit,
+    build_unit,
+    effective_tree_of,
+    groups_of,
+    groups_with_minimum,
+    members_of,
+    queue_key_of,
+)
 
 
 class TreeStatus:
@@ -82,21 +88,14 @@ class TreeStatus:
         """
         if key.flavour == SINGLE_POD:
             return {}
-        tree = self._cache.stores[key.flavour].forest.tree_of(key.key)
-        nodes = effective_tree(tree, self._cache.workloads[key.flavour]).nodes
-        found: dict[GroupKey, Group] = {}
-        for node in reversed(nodes):
-            if isinstance(node.group, PodGroup):
-                members = members_of(self._cache, key.flavour, node.key)
-                if unbound is None:
-                    have = sum(not self._is_uncertain(pod.metadata.uid) for pod in members.scheduled)
-                else:
-                    have = len(members.scheduled) + sum(pod.metadata.uid in unbound for pod in members.pending)
-            else:
-                have = sum(nodes[child].key in found for child in node.children)
-            if node.group.spec.scheduling_policy is not None and have >= max(node.group.minimum, 1):
-                found[node.key] = node.group
-        return dict(reversed(found.items()))
+
+        def count(group: GroupKey) -> int:
+            members = members_of(self._cache, key.flavour, group)
+            if unbound is None:
+                return sum(not self._is_uncertain(pod.metadata.uid) for pod in members.scheduled)
+            return len(members.scheduled) + sum(pod.metadata.uid in unbound for pod in members.pending)
+
+        return groups_with_minimum(effective_tree_of(self._cache, key), count)
 
     def is_placed(self, key: UnitKey) -> bool:
         """Return whether the minimum of each group of a tree has nodes."""

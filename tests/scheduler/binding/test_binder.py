@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from cpg_api.core.affinity import TopologySpreadConstraint
 from cpg_api.meta import LabelSelector
 from cpg_client.errors import ApiError, ConnectionFailedError
 from cpg_client.timing import Timing
-from cpg_engine.testing.builders import metadata, node, pod
+from cpg_engine.testing.builders import bare, leaf_template, metadata, node, pod, pod_group, workload
 from cpg_scheduler.binding.batch import (
     BindFailure,
     BindInDoubt,
@@ -276,6 +277,48 @@ async def test_an_outdated_batch_is_dropped_before_its_first_bind(happens: Calla
     assert (bench.api.writes, bench.assumed()) == ([], [])
     assert (bench.outcomes, bench.failure.is_outdated, bench.failure.problem) == (["failed abc"], True, None)
     assert bench.binder.active == 0
+
+
+def _raise_minimum(stage: Stage) -> None:
+    stage.put(pod_group("pg", gang=4))
+
+
+def _change_template(stage: Stage) -> None:
+    stage.put(workload([leaf_template("pg", gang=4)]))
+
+
+def _remove_member(stage: Stage) -> None:
+    stage.delete(stage.pod("z"))
+
+
+def _end_member(stage: Stage) -> None:
+    stage.mark_deleted(stage.pod("z"))
+
+
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize("happens", [_raise_minimum, _change_template, _remove_member, _end_member])
+async def test_a_batch_is_dropped_when_a_group_has_lost_its_minimum(
+    happens: Callable[[Stage], None],
+    waits: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    """Whether it has waited, as for a status write, or for its turn alone."""
+    async with running_binder() as bench:
+        bench.stage.put(workload([leaf_template("pg", gang=3)]), bare(pod_group("pg", workload="w")))
+        bench.stage.put(*(pod(name, group="pg", node_name="n1" if name == "z" else "") for name in "xyz"))
+        with bench.gate.writing("uid-default-x") if waits else nullcontext():
+            bench.start("xy")
+            await run_others(20 * waits)
+            happens(bench.stage)
+    assert (bench.outcomes, bench.failure.is_outdated, bench.api.writes) == (["failed xy"], True, [])
+
+
+async def test_a_batch_below_a_minimum_is_not_dropped_for_that() -> None:
+    """Room is reserved for the pods that its group expects, or there would be no decision."""
+    async with running_binder() as bench:
+        bench.stage.put(pod_group("pg", gang=3), pod("x", group="pg"), pod("y", group="pg"))
+        bench.start("xy")
+        bench.stage.put(node("n2"), pod_group("pg", gang=4))
+    assert bench.outcomes == ["bound xy"]
 
 
 async def test_a_batch_ends_with_an_earlier_one_of_its_unit() -> None:

@@ -10,11 +10,11 @@ from cpg_api.core.node import Taint
 from cpg_api.core.pod import Container, ContainerPort, Pod
 from cpg_api.meta import LabelSelector
 from cpg_engine.decisions import DeviceAllocation
-from cpg_engine.testing.builders import metadata, node, pod
+from cpg_engine.testing.builders import composite, metadata, node, pod, pod_group
 from cpg_engine.testing.claim_builders import allocated, claiming
 from cpg_engine.testing.device_builders import device_claim, device_class, device_slice
 from cpg_engine.testing.storage_builders import claim, csi_node, using, volume
-from cpg_scheduler.binding.validate import known_violations, validate_binds
+from cpg_scheduler.binding.validate import complete_groups, known_violations, validate_binds
 from cpg_scheduler.cache.reservations import Reservation
 from cpg_scheduler.testing.stage import Stage
 
@@ -90,6 +90,37 @@ def test_reservations_do_not_outdate_a_batch() -> None:
     root = stage.cache.unit_of(stage.pod("z"))
     stage.cache.reservations.put(nominated, Reservation("n1", root, 0))
     assert validate(stage) == ""
+
+
+# Groups.
+
+
+def complete(stage: Stage) -> set[str]:
+    """Return the groups above the member a1 that have their minimum."""
+    found = stage.pod("a1")
+    return {key.name for key in complete_groups(stage.cache, stage.cache.unit_of(found), [found.metadata.uid])}
+
+
+def test_the_groups_above_a_pod_have_their_minimum_with_assumed_pods() -> None:
+    """Those beside it do not count, and pods that are not assumed do not count."""
+    stage = Stage(node("n1"), composite("root", gang=1), pod_group("a", gang=2, parent="root"))
+    stage.put(pod_group("b", gang=1, parent="root"), pod("a1", group="a"), pod("a2", group="a"))
+    stage.put(pod("b1", group="b", node_name="n1"))
+    stage.cache.assume("uid-default-a1", "n1")
+    assert complete(stage) == {"root"}
+    stage.cache.assume("uid-default-a2", "n1")
+    assert complete(stage) == {"root", "a"}
+    stage.delete(stage.pod("a2"))
+    assert complete(stage) == {"root"}
+    stage.put(composite("root", gang=2))
+    assert complete(stage) == set()
+
+
+def test_a_pod_without_a_group_has_no_groups_above_it() -> None:
+    """Nor does one that is gone."""
+    stage = Stage(pod("a1"))
+    assert complete(stage) == set()
+    assert complete_groups(stage.cache, stage.cache.unit_of(stage.pod("a1")), ["gone"]) == frozenset()
 
 
 # Pods that depend on other pods.

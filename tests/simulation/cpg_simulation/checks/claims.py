@@ -1,6 +1,5 @@
 """The claims for devices as the rules see them: each with its states, and which process has allocated its devices."""
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
@@ -33,8 +32,6 @@ class TrackedClaim:
     given_at: float = 0.0
     """The time at which it last got devices or consumers by one of our processes."""
     given_by: str = ""
-    prepared_at: float = math.inf
-    """The time at which one of our processes last added the finalizer, before the devices."""
 
     @property
     def raw(self) -> Object | None:
@@ -67,13 +64,7 @@ def track(claims: TrackedClaims, write: RecordedWrite, process: str) -> None:
     is_given = write.new is not None and (claim.allocated_at == write.revision or _new_users(write))
     if process and is_given:
         claim.given_at, claim.given_by = write.time, process
-    if process and _finalizers(write.new) > _finalizers(write.old):
-        claim.prepared_at = write.time
     claim.states.append((write.revision, write.new))
-
-
-def _finalizers(raw: Object | None) -> set[str]:
-    return set((raw or {"metadata": {}})["metadata"].get("finalizers") or ())
 
 
 def _new_users(write: RecordedWrite) -> set[str]:

@@ -155,8 +155,8 @@ class ObservedCluster:
         """How often a tree has lost a pod, or was changed in its groups, by its name."""
         self.lost_at: dict[str, float] = {}
         """When a tree last lost a pod, by its name."""
-        self.changed_at: dict[str, float] = {}
-        """When a group of a tree was last created or changed, by the name of the tree."""
+        self.changed_by: dict[str, tuple[str, int]] = {}
+        """What last changed a group of a tree, by the name of the tree: the resource and the revision."""
         self.left: defaultdict[GroupKey, dict[str, int]] = defaultdict(dict)
         """The pods that have left each PodGroup, by UID: the revision since which they do not count there."""
         self.bind_refused_at: dict[str, float] = {}
@@ -269,7 +269,7 @@ class ObservedCluster:
         if write.old is None or write.new is None or write.old["spec"] != write.new["spec"]:
             tree = self._anchor_name(api_group, key)
             self.losses[tree] += 1
-            self.changed_at[tree] = self._now
+            self.changed_by[tree] = (write.resource, write.revision)
         if write.new is None:
             store.remove(key)
             return

@@ -7,7 +7,6 @@ from cpg_api.scheduling.forest import Tree
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_simulation.checks.binds import counts
 from cpg_simulation.checks.changes import Change
-from cpg_simulation.checks.claims import claims_of
 from cpg_simulation.checks.cluster import ObservedCluster, TrackedPod
 from cpg_simulation.checks.values import Expectation, Finding, Rule
 
@@ -43,8 +42,9 @@ def _all_or_nothing(change: Change) -> Iterator[Finding | Expectation]:
 
     A bind that has no conclusive answer is repeated, while others of its batch may have been refused long ago, or the
     tree may have lost pods since the first request, which may still arrive. Then the unit is attempted again after a
-    back-off that takes longer than this rule waits. A batch that waits for its devices is bound by the minimums of when
-    it was decided. And while its watch is late, the scheduler relies on pods that have left.
+    back-off that takes longer than this rule waits. A batch that has waited, such as for its devices, is bound by the
+    minimums that the scheduler was shown before it sent the first bind. And while its watch is late, the scheduler
+    relies on pods that have left.
     """
     pod, cluster = change.bound, change.cluster
     if pod is None or pod.group is None:
@@ -52,8 +52,7 @@ def _all_or_nothing(change: Change) -> Iterator[Finding | Expectation]:
     tree = cluster.tree_name(pod)
     if cluster.lost_at.get(tree, -math.inf) >= change.first_sent:
         return
-    prepared = (cluster.claims[name].prepared_at for name in claims_of(pod.raw) if name in cluster.claims)
-    if cluster.changed_at.get(tree, -math.inf) >= min(prepared, default=math.inf):
+    if tree in cluster.changed_by and not change.view.sees(*cluster.changed_by[tree]):
         return
     losses, seen = cluster.losses[tree], change.view.revisions.get("pods", change.write.revision)
 
@@ -121,8 +120,8 @@ ALL_OR_NOTHING = Rule(
     promise=(
         f"{BATCH_SECONDS:g} s after a bind all groups above the pod have their minimum, where pods count that had left"
         " and that its scheduler still knew, unless something has failed or the tree has lost pods since the bind was"
-        " first sent, its groups have changed while devices were allocated for it, or other binds of the tree were"
-        f" refused up to {BATCH_SECONDS:g} s before."
+        " first sent, its groups have changed and the scheduler was not shown that in time, or other binds of the tree"
+        f" were refused up to {BATCH_SECONDS:g} s before."
     ),
     check=_all_or_nothing,
     seconds=BATCH_SECONDS,
