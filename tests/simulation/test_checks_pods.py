@@ -105,6 +105,13 @@ def test_reasons_are_true_and_have_a_message(reason: str, message: str) -> None:
     assert history.settled() == [WHY]
 
 
+def test_a_search_that_was_incomplete_may_be_complete_with_less_room() -> None:
+    """Nothing leads to an attempt then, so the reason stays."""
+    history = waiting()
+    history.wait_for("a", "PlacementNotFound", "no room")
+    assert history.settled() == []
+
+
 def test_a_pending_pod_has_the_condition() -> None:
     """Silence is broken; a pod of another scheduler, with a gate, or that ends may be silent."""
     history = History()

@@ -13,7 +13,7 @@ from cpg_api.core.namespace import Namespace
 from cpg_api.core.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from cpg_api.scheduling.compositepodgroup import CompositePodGroup
 from cpg_api.scheduling.forest import GroupKey, key_of
-from cpg_api.scheduling.names import GROUP, NATIVE_GROUP
+from cpg_api.scheduling.names import GROUP, NATIVE_GROUP, REASON_PLACEMENT_NOT_FOUND, REASON_UNSCHEDULABLE
 from cpg_api.scheduling.podgroup import PodGroup
 from cpg_client.flavours import CRD, NATIVE
 from cpg_engine.cycle import decide
@@ -34,6 +34,14 @@ from cpg_simulation.checks.cluster import ObservedCluster
 
 S = TypeVar("S", bound=Struct)
 FLAVOURS = {GROUP: CRD, NATIVE_GROUP: NATIVE}
+
+
+def agree(reason: str | None, expected: str) -> bool:
+    """Return whether two reasons why there is no place are both true.
+
+    What was not found in an incomplete search may be proven to be impossible with less room, which leads to no attempt.
+    """
+    return reason == expected or {reason, expected} == {REASON_UNSCHEDULABLE, REASON_PLACEMENT_NOT_FOUND}
 
 
 class SecondOpinion(Struct):

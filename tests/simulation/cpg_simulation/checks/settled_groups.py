@@ -16,6 +16,7 @@ from cpg_api.scheduling.workload import Workload
 from cpg_simulation.checks.cluster import ObservedCluster, is_deleting
 from cpg_simulation.checks.group_states import GroupState, raw_group
 from cpg_simulation.checks.night_end import QUIET_SECONDS, NightEnd
+from cpg_simulation.checks.second_opinion import agree
 from cpg_simulation.checks.values import Finding, Rule
 
 
@@ -64,7 +65,7 @@ def _placed(end: NightEnd, state: GroupState) -> Iterator[str]:
     is_met = {state.reason, state.root_reason} == {HealthReason.MINIMUM_MET}
     if is_met and status != "True" and not is_invalid:
         yield f"has its minimum, and says InitiallyScheduled={status} ({reason})"
-    elif expected is not None and status != "True" and reason != expected.reason:
+    elif expected is not None and status != "True" and not agree(reason, expected.reason):
         yield f"says {reason}, and a scheduler that starts now would say {expected.reason} ({expected.message})"
 
 

@@ -17,6 +17,7 @@ from cpg_simulation.checks.cluster import ObservedCluster, TrackedPod
 from cpg_simulation.checks.evictions import preemptor_of
 from cpg_simulation.checks.group_states import condition_of
 from cpg_simulation.checks.night_end import QUIET_SECONDS, NightEnd
+from cpg_simulation.checks.second_opinion import agree
 from cpg_simulation.checks.values import Finding, Object, Rule
 
 REASONS = frozenset(
@@ -55,7 +56,7 @@ def _pending_pods_say_why(end: NightEnd) -> Iterator[Finding]:
         condition = condition_of(pod.conditions(), POD_SCHEDULED)
         problem = _problem(condition) if condition is not None else "has no condition PodScheduled"
         expected = end.opinion.pods.get(pod.name)
-        if not problem and expected is not None and condition is not None and condition["reason"] != expected.reason:
+        if not (problem or expected is None or condition is None or agree(condition["reason"], expected.reason)):
             problem = (
                 f"says {condition['reason']} ({condition['message']}), and a scheduler that starts now would say"
                 f" {expected.reason} ({expected.message})"
