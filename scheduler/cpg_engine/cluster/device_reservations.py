@@ -55,7 +55,7 @@ class DeviceReservations:
         extended = self._rooms.lacking_at(devices, row)
         codes = codes_for(needs, extended)
         found = DeviceReservation(self._made, pod_class, row, codes, used=used, extended=extended)
-        room = self._rooms.of_codes(codes)
+        room = self._rooms.of_codes(codes, self._rooms.nominated.shared_with(needs))
         if room is not None:
             picks = room.solve(row).picks
             found = replace(found, picks=picks) if picks is not None else self._with_others_moved(found)

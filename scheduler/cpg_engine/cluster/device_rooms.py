@@ -1,6 +1,7 @@
 """The shapes of claims, and the nodes as pods of each shape see them."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -46,14 +47,14 @@ class DeviceRooms:
 
     def __init__(self, catalog: DeviceCatalog, stock: DeviceStock, changes: Changes, offers: Offers) -> None:
         """Keep nothing yet."""
-        self.nominated = NominatedDevices()
+        self.nominated = NominatedDevices(stock)
         self.effort = SearchEffort()
         self._catalog = catalog
         self._stock = stock
         self._changes = changes
         self._offers = offers
         self._shapes: dict[Codes, DeviceShape | str] = {}
-        self._rooms: dict[Codes, DeviceRoom] = {}
+        self._rooms: dict[tuple[Codes, frozenset[str]], DeviceRoom] = {}
 
     def clear(self) -> None:
         """Forget everything: device classes have changed."""
@@ -72,7 +73,7 @@ class DeviceRooms:
         """
         codes = codes_for(needs)
         if not devices.extended or isinstance(self._shape(codes), str):
-            return self.of_codes(codes)
+            return self.of_codes(codes, self.nominated.shared_with(needs))
         parts = [self._part(devices, needs, *part) for part in self._variants(devices)]
         return parts[0].room or MixedRoom(parts) if len(parts) == 1 else MixedRoom(parts)
 
@@ -83,7 +84,7 @@ class DeviceRooms:
         """
         _, lacking = max(self._variants(devices), key=lambda variant: np.count_nonzero(variant[0][rows]))
         codes = codes_for(needs, lacking)
-        room = self.of_codes(codes)
+        room = self.of_codes(codes, self.nominated.shared_with(needs))
         if room is None:
             return None
         resource_of = {request.name: need.resource for need in lacking for request in need.requests}
@@ -97,29 +98,39 @@ class DeviceRooms:
             need for need in devices.extended if (offered := self._offers(need.resource)) is None or not offered[row]
         )
 
-    def of_codes(self, codes: Codes) -> DeviceRoom | None:
-        """Return the same, for the codes of the claims' specs."""
+    def of_codes(self, codes: Codes, shared: frozenset[str] = frozenset()) -> DeviceRoom | None:
+        """Return the same, for the codes of the claims' specs.
+
+        Devices that nominated pods wait for are free where these are for claims that are ``shared`` with them.
+        """
         if not codes:
             return None
-        found = self._rooms.get(codes)
+        found = self._rooms.get((codes, shared))
         if found is None:
             shape = self._shape(codes)
             if isinstance(shape, str):
                 return None
             if len(self._rooms) >= MAX_CACHED_ROOMS:
                 self._rooms.clear()
-            found = self._rooms[codes] = DeviceRoom(shape, self._stock, self._changes, self._states_at, self.effort)
+            states_at = partial(self._states_at, shared)
+            found = self._rooms[codes, shared] = DeviceRoom(shape, self._stock, self._changes, states_at, self.effort)
         return found
 
-    def _states_at(self, row: int) -> tuple[PoolState, ...]:
-        """Return what is taken of the pools of a node, by nominated pods too."""
+    def _states_at(self, shared: frozenset[str], row: int) -> tuple[PoolState, ...]:
+        """Return what is taken of the pools of a node, by nominated pods too, without claims that are shared."""
         states = self._stock.states(row)
-        nominated = self.nominated.at(row)
-        for codes in sorted(codes_for(one.needs, self.lacking_at(one, row)) for one in nominated):
+        for codes in sorted(self._nominated_at(row, shared)):
             room = self.of_codes(codes)
             if room is not None:
                 states = room.states_after(row, states)
         return states
+
+    def _nominated_at(self, row: int, shared: frozenset[str]) -> Iterator[Codes]:
+        """Yield what is to be allocated for nominated pods at a row; a claim that several pods may use counts once."""
+        for one in self.nominated.at(row):
+            private = (need for need in one.needs if need.claim is None)
+            yield codes_for(private, self.lacking_at(one, row))
+        yield from ((spec,) for claim, spec in self.nominated.shared_at(row).items() if claim not in shared)
 
     def _variants(self, devices: PodDevices) -> Iterator[tuple[Flags, tuple[ExtendedNeed, ...]]]:
         """Yield the sets of nodes on which a pod needs devices for the same extended resources, each with these."""
@@ -139,7 +150,8 @@ class DeviceRooms:
         if devices.must_extend and not lacking:
             return RoomPart(rows, None, 0)
         codes = codes_for(needs, lacking)
-        return RoomPart(rows, self.of_codes(codes), 0) if codes else RoomPart(rows, None)
+        shared = self.nominated.shared_with(needs)
+        return RoomPart(rows, self.of_codes(codes, shared), 0) if codes else RoomPart(rows, None)
 
     def _shape(self, codes: Codes) -> DeviceShape | str:
         """Return the shape of the claims with these codes, or why there is none."""

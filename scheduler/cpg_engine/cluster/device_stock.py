@@ -7,6 +7,7 @@ The pools of most drivers belong to one node each. A change of such a pool is no
 of a node. The pools that several nodes can use have a version of their own.
 """
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 
 from cpg_engine.cluster.nodes import NodeColumns
@@ -56,6 +57,8 @@ class DeviceStock:
         self._states: dict[PoolId, PoolState] = {}
         self._holds: dict[PoolId, dict[str, _Holds]] = {}
         self._by_holder: dict[Hashable, tuple[Taken, ...]] = {}
+        self.followers: dict[Hashable, Counter[int]] = {}
+        """The rows at which it is noted as well when a holder takes devices or gives them back."""
 
     def refresh(self) -> None:
         """Bring the pools up to date with the catalog and the nodes."""
@@ -105,11 +108,20 @@ class DeviceStock:
         """Have a holder take devices, beside what it has; admin access takes nothing."""
         new = tuple(one for one in taken if not one.is_admin)
         self._by_holder[holder] = (*self._by_holder.get(holder, ()), *new)
-        self._count(new, 1)
+        self._count(holder, new, 1)
 
     def release(self, holder: Hashable) -> None:
         """Give back all that a holder has."""
-        self._count(self._by_holder.pop(holder, ()), -1)
+        self._count(holder, self._by_holder.pop(holder, ()), -1)
+
+    def follow(self, holder: Hashable, row: int, number: int) -> None:
+        """Have changes of a holder noted at a row for so many more reasons."""
+        rows = self.followers.setdefault(holder, Counter())
+        rows[row] += number
+        if not rows[row]:
+            del rows[row]
+        if not rows:
+            del self.followers[holder]
 
     def held_by(self, holder: Hashable) -> tuple[Taken, ...]:
         """Return what a holder has taken."""
@@ -133,7 +145,9 @@ class DeviceStock:
             for device in found.devices
         )
 
-    def _count(self, taken: Iterable[Taken], sign: int) -> None:
+    def _count(self, holder: Hashable, taken: Iterable[Taken], sign: int) -> None:
+        for row in self.followers.get(holder, ()):
+            self._touch(row)
         for one in taken:
             pool = PoolId(one.id.driver, one.id.pool)
             holds = self._holds.setdefault(pool, {})
