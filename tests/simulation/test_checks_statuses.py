@@ -82,6 +82,23 @@ def test_conditions_do_not_go_back(generation: int, is_shown: bool, broken: bool
     assert history.broken() == (["Conditions are about the present"] if broken else [])
 
 
+@pytest.mark.parametrize("is_shown", [False, True])
+def test_a_condition_may_land_on_a_new_group_of_the_same_name(is_shown: bool) -> None:  # noqa: FBT001 - a parameter
+    """It is about a generation of the group before, and is corrected. A writer that knows the new one has no excuse."""
+    history = group()
+    history.checks.received("operator-0", POD_GROUPS, history.revision, -5.0)
+    history.remove(POD_GROUPS, "gang")
+    history.group("gang")
+    history.status(POD_GROUPS, "gang", "user", conditions=[{**HEALTHY, "observedGeneration": 1}])
+    if is_shown:
+        history.checks.received("operator-0", POD_GROUPS, history.revision, -4.0)
+    history.status(POD_GROUPS, "gang", "operator-0", conditions=[{**HEALTHY, "observedGeneration": 2}])
+    assert history.broken() == (["Conditions are about the present"] if is_shown else [])
+    history.checks.received("operator-0", POD_GROUPS, history.revision, -3.0)
+    history.status(POD_GROUPS, "gang", "operator-0", conditions=[{**HEALTHY, "observedGeneration": 1}])
+    assert len(history.broken()) == is_shown
+
+
 @pytest.mark.parametrize(("seconds", "broken"), [(60.0, False), (61.0, True)])
 def test_a_restore_takes_back_what_a_process_knew_for_a_minute(seconds: float, broken: bool) -> None:  # noqa: FBT001
     """A process that ran before may repeat a write about a generation that is gone; one that starts later may not."""

@@ -129,10 +129,11 @@ def _final_conditions(change: Change) -> Findings:
 def _generations(change: Change) -> Findings:
     """Yield that a condition is about an older generation than before, or about one that does not exist yet.
 
-    A restore of etcd takes generations back, also for a write that is repeated until the API server is there again.
+    A restore of etcd takes generations back, also for a write that is repeated until the API server is there again. A
+    write about a deleted group may land on a new one of its name, where it is corrected.
     """
     new = change.write.new
-    if new is None or change.is_outdated:
+    if new is None or change.is_outdated or not _is_known(change):
         return
     name = f"{change.write.resource} {change.write.namespace}/{change.write.name}"
     for before, now in _conditions(change):
@@ -140,10 +141,20 @@ def _generations(change: Change) -> Findings:
         if generation is None or now == before:
             continue
         was_shown = change.view.sees(change.write.resource, int(change.write.old["metadata"]["resourceVersion"]))
-        if last is not None and generation < last and was_shown:
+        if last is not None and generation < last <= new["metadata"].get("generation", 0) and was_shown:
             yield Finding((name,), f"{before['type']} of {name} goes back from generation {last} to {generation}")
         if generation > new["metadata"].get("generation", 0):
             yield Finding((name,), f"{before['type']} of {name} is about generation {generation}, which does not exist")
+
+
+def _is_known(change: Change) -> bool:
+    """Return whether the process had been shown, when it sent a write, that the group was created."""
+    plural, _, api_group = change.write.resource.partition(".")
+    if plural not in GROUP_KINDS:
+        return True
+    key = GroupKey(GROUP_KINDS[plural].kind, change.write.namespace, change.write.name)
+    created = change.cluster.created.get((api_group, key), 0)
+    return created <= change.knowledge.seen(change.process, change.write.resource, change.sent)
 
 
 def _conditions(change: Change) -> Iterator[tuple[Object, Object | None]]:
