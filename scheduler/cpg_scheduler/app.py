@@ -41,6 +41,7 @@ from cpg_scheduler.binding.binder import Binder
 from cpg_scheduler.binding.claim_writer import ClaimWriter
 from cpg_scheduler.binding.devices import DeviceBinder
 from cpg_scheduler.binding.extended_claims import ExtendedClaims
+from cpg_scheduler.binding.left_claims import LeftClaims
 from cpg_scheduler.binding.volumes import VolumeBinder
 from cpg_scheduler.cache.cluster import ClusterCache
 from cpg_scheduler.cycle import SchedulingLoop
@@ -83,7 +84,7 @@ class _Parts:
     inbox: EventInbox
     gate: WriteGate
     binder: Binder
-    extended: ExtendedClaims
+    left_claims: LeftClaims
     status: StatusWriter
     events: EventWriter
     loop: SchedulingLoop
@@ -205,7 +206,7 @@ async def _run(
     tasks.create_task(parts.guard.run(), name="guard of stalls")
     tasks.create_task(parts.loop.run(), name="scheduling loop")
     tasks.create_task(_remind_of_corrections(parts.inbox), name="reminder of corrections")
-    tasks.create_task(parts.extended.run(), name="deletion of claims that are left")
+    tasks.create_task(parts.left_claims.run(), name="release of claims that are left")
     tasks.create_task(parts.status.run(), name="status writer")
     tasks.create_task(parts.events.run(), name="event writer")
     await shell.stopping.wait()
@@ -276,7 +277,7 @@ def _wire(
     preemption = _preemption(shell, cache, metrics)
     trees = TreeStatus(cache, preemption.awaits, options)
     status = _status_writer(connection, shell, cluster, trees, events=events, gate=gate)
-    binder, extended = _binder(connection, shell, cache, tasks, inbox=inbox, gate=gate, metrics=metrics, guard=guard)
+    binder, left_claims = _binder(connection, shell, cache, tasks, inbox=inbox, gate=gate, metrics=metrics, guard=guard)
     executor = _executor(
         connection,
         shell,
@@ -313,7 +314,7 @@ def _wire(
         inbox=inbox,
         gate=gate,
         binder=binder,
-        extended=extended,
+        left_claims=left_claims,
         status=status,
         events=events,
         loop=loop,
@@ -398,8 +399,8 @@ def _binder(
     gate: WriteGate,
     metrics: SchedulerMetrics,
     guard: StallGuard,
-) -> tuple[Binder, ExtendedClaims]:
-    """Return the binder, with its PreBind plugins, and the claims for extended resources."""
+) -> tuple[Binder, LeftClaims]:
+    """Return the binder, with its PreBind plugins, and what takes back claims."""
     settings, claims = shell.settings, ClaimWriter(connection, cache, log=shell.log)
     extended = ExtendedClaims(connection, cache, log=shell.log)
     binder = Binder(
@@ -417,4 +418,4 @@ def _binder(
         in_flight=settings.binds_in_flight,
         guard=guard,
     )
-    return binder, extended
+    return binder, LeftClaims(claims, extended, cache, guard)

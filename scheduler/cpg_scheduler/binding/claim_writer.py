@@ -62,23 +62,40 @@ class ClaimWriter:
                 await self._wait_seen(key, written)
                 return
 
-    async def release(self, releases: Iterable[ClaimRelease]) -> None:
-        """Release claims as far as that is possible."""
+    def is_idle(self, uid: str) -> bool:
+        """Return whether a pod waits for this scheduler, and is part of no batch of binds."""
+        pod = self._cache.pods.get(uid)
+        return pod is not None and self._cache.is_pending(pod) and uid not in self._cache.binds_in_flight
+
+    def is_in_doubt(self, uid: str) -> bool:
+        """Return whether the watch may not have shown a write of a claim."""
+        return uid in self._in_doubt
+
+    async def release(self, releases: Iterable[ClaimRelease], *, only_idle: bool = False) -> None:
+        """Release claims as far as that is possible; with ``only_idle``, unless their pods are being bound by then."""
         try:
             async with asyncio.timeout(MAX_SECONDS_TO_RELEASE), asyncio.TaskGroup() as tasks:
                 for one in releases:
-                    tasks.create_task(self._release(one))
+                    tasks.create_task(self._release(one, only_idle=only_idle))
         except* TimeoutError:
             self._log.warning("claims not released", seconds=MAX_SECONDS_TO_RELEASE)
 
-    async def _release(self, release: ClaimRelease) -> None:
+    async def _release(self, release: ClaimRelease, *, only_idle: bool) -> None:
         key, uid = release.allocation.claim, release.allocation.uid
         if uid not in self._in_doubt and key not in self._cache.devices.claims:
             return
         try:
-            await self.write(key, uid, lambda claim: release_write(claim, release))
+            await self.write(
+                key,
+                uid,
+                lambda claim: None if only_idle and not self._are_idle(release) else release_write(claim, release),
+            )
         except PreBindError as error:
             self._log.debug("claim not released", claim=key, why=str(error))
+
+    def _are_idle(self, release: ClaimRelease) -> bool:
+        users = self._cache.devices.users(release.allocation.claim)
+        return all(map(self.is_idle, users if release.deallocates else release.consumers))
 
     async def _write(
         self, key: str, known: ResourceClaim | None, decide: Callable[[ResourceClaim], ClaimWrite | None]

@@ -6,7 +6,8 @@ the bind, the ledger no longer assumes the devices, so the claims have to show t
 The claim for extended resources of a pod is created first, and named in the status of the pod last.
 
 A batch that fails releases what is reserved for its unbound pods alone. A replica that is killed releases nothing: the
-next leader finds claims that are allocated to pods without a node, and completes them.
+next leader finds claims that are allocated to pods without a node, and completes them or takes them back
+(``left_claims``).
 """
 
 import asyncio
@@ -96,13 +97,13 @@ class DeviceBinder:
 
     def unready(self, batch: BindBatch) -> list[str]:
         """Return the claims of a batch that are not ready for all of its pods, by kind and name."""
-        found = [order.allocation.claim for order in self._orders(batch) if not self._is_ready(order)]
+        found = [order.allocation.claim for order in self._unready(batch)]
         found += [order.key for order in _extended_orders(batch) if not self._is_published(order)]
         return [named(key) for key in found]
 
     async def prebind(self, batch: BindBatch) -> str:
         """Return as soon as all claims of a batch are ready, or the problem that prevents it."""
-        orders: list[_Order] = [one for one in self._orders(batch) if not self._is_ready(one)]
+        orders: list[_Order] = [*self._unready(batch)]
         orders += [order for order in _extended_orders(batch) if not self._is_published(order)]
         if not orders:
             return ""
@@ -138,7 +139,7 @@ class DeviceBinder:
 
     async def deallocate(self, claims: Sequence[DeviceAllocation], pods: Collection[str]) -> None:
         """Deallocate claims whose devices keep a unit from its place, if no pods but these use them."""
-        await self._writer.release([ClaimRelease(one, frozenset(pods)) for one in claims])
+        await self._writer.release([ClaimRelease(one, frozenset(pods)) for one in claims], only_idle=True)
 
     def _release(self, order: _ClaimOrder, uids: Collection[str]) -> ClaimRelease:
         """Return a release; an earlier allocation stays for the next attempt, unless its devices do not get ready."""
@@ -191,6 +192,14 @@ class DeviceBinder:
             raise PreBindError(f"{named(allocation.claim)} has lost its devices")
         if failures := device_states(claim).failures:
             raise DeviceFailedError(f"{named(allocation.claim)}: device {failures[0]}")
+
+    def _unready(self, batch: BindBatch) -> list[_ClaimOrder]:
+        """Return what is not ready in a batch, or may not be for long: a release may be under way."""
+        return [
+            order
+            for order in self._orders(batch)
+            if not self._is_ready(order) or self._writer.is_in_doubt(order.allocation.uid)
+        ]
 
     def _is_ready(self, order: _ClaimOrder) -> bool:
         """Return whether a claim needs no write and no wait."""

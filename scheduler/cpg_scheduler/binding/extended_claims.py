@@ -11,7 +11,7 @@
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -38,8 +38,6 @@ MAX_BASE_CHARACTERS = 58
 SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 SUFFIX_CHARACTERS = 5
 """What the API server makes names of that it generates."""
-SECONDS_BETWEEN_SWEEPS = 5.0
-"""Seconds between two searches for claims of attempts that have ended."""
 MAX_SECONDS_TO_DELETE = 30.0
 """Seconds after which the deletion of the claims of an attempt is left to the next sweep."""
 NOT_KEPT = "the API server does not keep extendedResourceClaimStatus, so devices stand for no extended resources"
@@ -89,12 +87,6 @@ class ExtendedClaims:
             await asyncio.wait({creation})
         if creation is not None or key in self._cache.devices.claims:
             await self._delete(key, allocation.owner)
-
-    async def run(self) -> NoReturn:
-        """Delete what is left of earlier attempts, again and again."""
-        while True:
-            await self.delete_left()
-            await asyncio.sleep(SECONDS_BETWEEN_SWEEPS)
 
     async def delete_left(self) -> None:
         """Delete the claims of pods that wait for a node: the attempts that made them have ended."""

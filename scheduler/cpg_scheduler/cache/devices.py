@@ -4,7 +4,7 @@ The catalog has of each object what a decision depends on. ``claims`` has the cl
 version, finalizers and the conditions of their devices, for what is written before pods are bound.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 from msgspec.structs import replace
@@ -116,6 +116,10 @@ class DeviceCache:
         if new is not None:
             for key in device_claims_of(new):
                 self._users.setdefault(key, set()).add(new.metadata.uid)
+
+    def users(self, key: str) -> Collection[str]:
+        """Return the pods, by UID, that use a claim."""
+        return self._users.get(key, ())
 
     def _update(self, change: Change[S], put: Callable[[S], None], remove: Callable[[str], None]) -> bool:
         """Bring the catalog up to date; return whether that changed anything."""

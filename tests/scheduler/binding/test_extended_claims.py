@@ -209,9 +209,8 @@ async def test_a_claim_that_cannot_be_deleted_is_left(monkeypatch: pytest.Monkey
     assert (claims(bench), bench.outcomes) == ([claim_name("a")], ["failed a"])
 
 
-async def test_what_is_left_of_earlier_attempts_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_left_of_earlier_attempts_is_deleted() -> None:
     """Only of pods that wait: not of bound, assumed, foreign and unknown ones."""
-    monkeypatch.setattr(extended_claims, "SECONDS_BETWEEN_SWEEPS", 0)
     async with asyncio.TaskGroup() as tasks:
         bench = BinderFixture(tasks)
         bound = bench.stage.pod("b")
@@ -227,9 +226,7 @@ async def test_what_is_left_of_earlier_attempts_is_deleted(monkeypatch: pytest.M
             }
             bench.api.put(f"{name}-claim", metadata=meta)
         bench.api.put("plain", metadata={})
-        sweeping = tasks.create_task(bench.extended.run())
-        await until(lambda: "a-claim" not in claims(bench))
-        sweeping.cancel()
+        await bench.extended.delete_left()
     assert claims(bench) == ["b-claim", "c-claim", "plain", "x-claim"]
 
 

@@ -69,7 +69,6 @@ class Checks:
 
     def ended(self, user: str, now: float) -> None:
         """Note that a process has ended or was killed."""
-        self.cluster.ended[self.knowledge.process(user)] = now
         self.knowledge.ended(user)
         self.disturbed(now)
 

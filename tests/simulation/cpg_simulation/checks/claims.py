@@ -29,9 +29,8 @@ class TrackedClaim:
     allocated_at: int = 0
     allocated_by: str = ""
     """Empty for others than our processes."""
-    given_at: float = 0.0
-    """The time at which it last got devices or consumers by one of our processes."""
-    given_by: str = ""
+    is_given: bool = False
+    """Whether one of our processes has given it devices or consumers."""
 
     @property
     def raw(self) -> Object | None:
@@ -61,9 +60,8 @@ def track(claims: TrackedClaims, write: RecordedWrite, process: str) -> None:
     claim = claims.setdefault(name, TrackedClaim(name))
     if devices_of(write.new) != devices_of(write.old):
         claim.allocated_at, claim.allocated_by = write.revision, process
-    is_given = write.new is not None and (claim.allocated_at == write.revision or _new_users(write))
-    if process and is_given:
-        claim.given_at, claim.given_by = write.time, process
+    if process and write.new is not None and (claim.allocated_at == write.revision or _new_users(write)):
+        claim.is_given = True
     claim.states.append((write.revision, write.new))
 
 

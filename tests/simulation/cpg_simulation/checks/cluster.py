@@ -138,8 +138,6 @@ class ObservedCluster:
         self.nodes: dict[str, Revisions] = {}
         self.claims: TrackedClaims = {}
         """The claims for devices, by name."""
-        self.ended: dict[str, float] = {}
-        """When each of our processes ended that does not run any more."""
         self.raw: defaultdict[str, dict[str, Object]] = defaultdict(dict)
         """All objects, by resource and name."""
         self.stores = {group: GroupStore(group) for group in api_groups}

@@ -1,6 +1,5 @@
 """Devices: each for one claim, all of a pod's before its bind, and none for what is not bound."""
 
-import math
 from collections.abc import Iterator
 
 from cpg_simulation.checks.changes import SCHEDULER, Change
@@ -9,8 +8,6 @@ from cpg_simulation.checks.cluster import TrackedPod
 from cpg_simulation.checks.night_end import QUIET_SECONDS, NightEnd
 from cpg_simulation.checks.values import Expectation, Finding, Object, Rule
 
-MAX_SECONDS_OF_BATCH = 20.0
-"""From the first write of claims to the binds, or to the release."""
 Findings = Iterator[Finding | Expectation]
 
 
@@ -63,14 +60,10 @@ def _problem(pod: TrackedPod, raw: Object) -> str:
 
 
 def _none_is_kept(end: NightEnd) -> Iterator[Finding]:
-    """Yield the claims with devices that no pod uses, or that are reserved for pods without a node.
-
-    What a process left that ended soon after is completed where the pods have room, and else stays what it is.
-    """
+    """Yield the claims with devices that no pod uses, or that are reserved for pods without a node."""
     bound = {pod.pod.metadata.uid for pod in end.cluster.pods.values() if pod.node}
     for claim in end.cluster.claims.values():
-        ended = end.cluster.ended.get(claim.given_by, math.inf)
-        if not claim.given_by or ended - claim.given_at < MAX_SECONDS_OF_BATCH:
+        if not claim.is_given:
             continue
         idle = [uid for uid in users_of(claim.raw) if uid not in bound]
         if claim.devices and bound.isdisjoint(users_of(claim.raw)):
@@ -93,7 +86,7 @@ NO_DEVICE_KEPT = Rule(
     name="No device is kept for nothing",
     promise=(
         f"After {QUIET_SECONDS:g} quiet seconds no claim has devices from the scheduler or is reserved by it for pods"
-        f" that are not bound, unless its process ended in the {MAX_SECONDS_OF_BATCH:g} s after that."
+        " that are not bound."
     ),
     check=_none_is_kept,
     seconds=QUIET_SECONDS,
