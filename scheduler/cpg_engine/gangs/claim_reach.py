@@ -41,7 +41,10 @@ class ClaimReach:
                 self._class_at.setdefault(self._above(found[0][0], found[-1][0]), found[0][1])
 
     def scopes(self, index: int, scope: Scope) -> Iterator[Scope]:
-        """Yield the parts of a scope that a group can be placed in, best first; mostly just the scope."""
+        """Yield the parts of a scope that a group can be placed in, best first; mostly just the scope.
+
+        Where there is none it is the scope as well: the search there says why.
+        """
         pod_class = self._class_at.get(index)
         devices = pod_class.devices if pod_class is not None else None
         if pod_class is None or devices is None:
@@ -50,7 +53,8 @@ class ClaimReach:
         slots = self._slots(index)
         rows = scope.rows[slots[pod_class.index][scope.rows] > 0]
         reaches = self._snapshot.ledger.device_allocator.reaches(devices, rows)
-        yield from (Scope(scope.chain, found) for found in self._ranked(index, slots, reaches))
+        ranked = self._ranked(index, slots, reaches) or [scope.rows]
+        yield from (Scope(scope.chain, found) for found in ranked)
 
     def _ranked(self, index: int, slots: Mapping[int, NDArray[np.int64]], reaches: list[Rows]) -> list[Rows]:
         """Return the reaches with room for the minimum: those with room for all pods first, then the smallest."""

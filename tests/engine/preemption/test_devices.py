@@ -87,6 +87,19 @@ def test_victims_free_the_devices_that_belong_together() -> None:
     assert (plan.outcome, victims(plan)) == (PlanOutcome.PLANNED, ["r"])
 
 
+def test_a_gang_that_shares_a_claim_preempts_for_its_device() -> None:
+    """The pods are nominated together, where the device becomes free."""
+    cluster = Cluster(a=1, b=0)
+    offer(cluster.devices, device_claim("shared"))
+    cluster.put_group(pod_group("high", gang=2, priority=100))
+    for name in ("high-0", "high-1"):
+        cluster.put_pod(claiming(name, "shared", cpu=1, group="high", priority=100))
+    cluster.run("p", "a", "gpu-0")
+    plan = cluster.plan_for("high")
+    assert (plan.outcome, victims(plan)) == (PlanOutcome.PLANNED, ["p"])
+    assert [one.node for one in plan.nominations] == ["a", "a"]
+
+
 def test_a_reprieve_lets_the_preemptor_take_other_devices() -> None:
     """The first device belongs to the more important pod, so the preemptor takes the second one."""
     cluster = Cluster(a=2)
