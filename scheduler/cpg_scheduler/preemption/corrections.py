@@ -21,6 +21,7 @@ from msgspec import Struct
 from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import Group
 from cpg_scheduler.cache.cluster import ClusterCache
+from cpg_scheduler.cache.conditions import is_being_evicted
 from cpg_scheduler.instructions import ResyncTree
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.preemption.active import ActivePreemptions
@@ -125,9 +126,9 @@ class Corrections:
                 yield pod
 
     def _settled_groups(self) -> Iterator[tuple[UnitKey, Group]]:
-        """Yield the groups that say that we evict them, in no job and without marked pods, with the unit to resync."""
+        """Yield the groups that say that we evict them, in no job and without victims, with the unit to resync."""
         started = self._evictions.groups()
-        marked = {self._cache.unit_of(pod) for pod in self._cache.marks.disrupted.values()}
+        marked = {self._cache.unit_of(pod) for pod in self._cache.marks.disrupted.values() if is_being_evicted(pod)}
         for (flavour, key), group in self._cache.marks.groups.items():
             unit = self._cache.current_unit(UnitKey(flavour, key))
             is_settled = group.metadata.uid not in started and unit not in marked

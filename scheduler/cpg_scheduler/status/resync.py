@@ -20,7 +20,7 @@ from cpg_engine.cycle import decide
 from cpg_engine.gangs.search import SearchOptions
 from cpg_engine.verdicts import Finding
 from cpg_scheduler.cache.cluster import SINGLE_POD, ClusterCache
-from cpg_scheduler.cache.conditions import is_disrupted
+from cpg_scheduler.cache.conditions import is_being_evicted, is_disrupted
 from cpg_scheduler.inadmissible import Inadmissible
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.preemption.victim_condition import is_evicted_by
@@ -118,7 +118,7 @@ class TreeStatus:
         found = [group for group in groups if is_disrupted(group)]
         if found and self._is_foreign(key):
             found = [group for group in found if is_evicted_by(self._cache.scheduler_name, group)]
-        if not found or any(is_disrupted(pod) or self._awaits(pod) for pod in self._members(key, groups)):
+        if not found or any(is_being_evicted(pod) or self._awaits(pod) for pod in self._members(key, groups)):
             return []
         placed = self.placed_groups(key)
         return [group for group in found if key_of(group) in placed]

@@ -1,9 +1,10 @@
 """Status resync: trees without pending pods report their present state, whatever happened in between."""
 
 import pytest
+from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
-from cpg_api.core.pod import Pod
+from cpg_api.core.pod import Pod, PodCondition, PodStatus
 from cpg_api.meta import Condition
 from cpg_api.scheduling.podgroup import PodGroup, PodGroupStatus
 from cpg_api.scheduling.workload import PodGroupTemplate
@@ -171,6 +172,27 @@ def test_a_group_recovers_whatever_else_its_tree_lacks(parent: str | None, more:
     stage = Stage(node("n1", cpu="4"), group, *(bound(member(f"t{number}", "whole")) for number in range(2)), *more)
     root = stage.cache.unit_of(stage.pod("t0"))
     assert GroupRecovered(group, root) in stage.trees.resync(root)
+
+
+@pytest.mark.parametrize(
+    ("phase", "deleted", "recovered"),
+    [("Running", None, []), ("Succeeded", None, ["whole"]), ("Succeeded", "2026-11-20T00:00:00Z", [])],
+)
+def test_a_group_recovers_once_its_last_victim_has_ended_by_itself(
+    phase: str, deleted: str | None, recovered: list[str]
+) -> None:
+    """The mark of such a pod stays. One that ends because it is deleted is a victim still."""
+    mark = Condition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler")
+    victim = bound(member("v", "whole"))
+    status = PodStatus(phase=phase, conditions=(convert(to_builtins(mark), PodCondition),))
+    metadata = replace(victim.metadata, deletion_timestamp=deleted)
+    stage = Stage(
+        node("n1", cpu="4"),
+        replace(pod_group("whole", gang=1), status=PodGroupStatus(conditions=(mark,))),
+        replace(victim, metadata=metadata, status=status),
+    )
+    stage.settle()
+    assert stage.status.recovered == recovered
 
 
 def test_trees_with_pending_pods_are_left_to_their_attempts() -> None:
