@@ -8,14 +8,13 @@ from msgspec import Struct
 from cpg_api.core.pod import Pod
 from cpg_api.scheduling.forest import Group, GroupKey, Tree, TreeNode
 from cpg_api.scheduling.podgroup import PodGroup
-from cpg_api.scheduling.templates import effective_tree
 from cpg_cli.analysis.simulated_scheduler import NO_STATUS, Evicted, ReportedStatus, SimulatedScheduler
 from cpg_engine.verdicts import Domain
 from cpg_scheduler.cache.cluster import SINGLE_POD
 from cpg_scheduler.cache.devices import device_claims_of
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.status.messages.preemption import eviction_message
-from cpg_scheduler.units import members_of
+from cpg_scheduler.units import effective_tree_of, members_of
 
 RACE = "{} trees or pods wait for victims at once: which of them takes the room first depends on how fast pods end"
 
@@ -128,7 +127,7 @@ def _pod(scheduler: SimulatedScheduler, pod: Pod) -> PodOutcome:
 
 def _tree(scheduler: SimulatedScheduler, unit: UnitKey) -> TreeOutcome:
     cache = scheduler.cache
-    tree = effective_tree(cache.stores[unit.flavour].forest.tree_of(unit.key), cache.workloads[unit.flavour])
+    tree = effective_tree_of(cache, unit)
     members = {node.key: list(_members(scheduler, unit, node)) for node in tree.nodes}
     placed = scheduler.trees.placed_groups(unit)
     everything = [pod for found in members.values() for pod in found]

@@ -11,16 +11,10 @@ from cpg_api.scheduling.names import (
     POD_SCHEDULED,
 )
 from cpg_api.scheduling.podgroup import PodGroup
-from cpg_api.scheduling.templates import effective_tree
 from cpg_scheduler.cache.cluster import SINGLE_POD, ClusterCache
 from cpg_scheduler.keys import UnitKey
 from cpg_scheduler.status.messages.wording import counted
-from cpg_scheduler.units import pending_pods
-
-
-def tree_of(cache: ClusterCache, unit: UnitKey) -> Tree:
-    """Return the tree of a unit of groups, with what its templates say."""
-    return effective_tree(cache.stores[unit.flavour].forest.tree_of(unit.key), cache.workloads[unit.flavour])
+from cpg_scheduler.units import effective_tree_of, pending_pods
 
 
 def reason_of(cache: ClusterCache, unit: UnitKey) -> str:
@@ -52,7 +46,7 @@ def health_problem(cache: ClusterCache, unit: UnitKey) -> str | None:
     if unit.flavour == SINGLE_POD:
         pod = cache.single_pod(unit.key)
         return _pod_problem(pod) if pod is not None else "the pod does not exist"
-    tree = tree_of(cache, unit)
+    tree = effective_tree_of(cache, unit)
     if not tree.nodes:
         return f"{unit.key} does not exist"
     health = tree_health(tree, lambda key: cache.members(unit.flavour, key), {})[0]

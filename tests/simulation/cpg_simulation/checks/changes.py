@@ -4,7 +4,8 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from cpg_simulation.checks.cluster import ObservedCluster, TrackedPod, is_deleting
+from cpg_api.scheduling.forest import GroupKey
+from cpg_simulation.checks.cluster import GROUP_KINDS, ObservedCluster, TrackedPod, is_deleting
 from cpg_simulation.checks.knowledge import Knowledge, View
 from cpg_simulation.checks.leases import Leases
 from cpg_simulation.checks.values import RecordedWrite
@@ -45,6 +46,15 @@ class Change:
     def first_sent(self) -> float:
         """When the process sent this request first: a bind without an answer is repeated, whatever happens."""
         return self.knowledge.first_sent(self.process, self._subject, self.sent)
+
+    @property
+    def group_created(self) -> int:
+        """The revision that created the group that was written; 0 for another object."""
+        plural, _, api_group = self.write.resource.partition(".")
+        if plural not in GROUP_KINDS:
+            return 0
+        key = GroupKey(GROUP_KINDS[plural].kind, self.write.namespace, self.write.name)
+        return self.cluster.created.get((api_group, key), 0)
 
     @property
     def _subject(self) -> str:

@@ -3,9 +3,7 @@
 from collections.abc import Iterator
 
 from cpg_api.conditions import FINAL_ONCE_TRUE
-from cpg_api.scheduling.forest import GroupKey
 from cpg_simulation.checks.changes import Change
-from cpg_simulation.checks.cluster import GROUP_KINDS
 from cpg_simulation.checks.values import Finding, Object, Rule
 
 
@@ -24,10 +22,8 @@ def _known_objects(change: Change) -> Iterator[Finding]:
 def _creation_of_placed_group(change: Change) -> int:
     """Return the revision that created the group of which this write says that it was placed; 0 for other writes."""
     write = change.write
-    plural, _, api_group = write.resource.partition(".")
-    if plural not in GROUP_KINDS or write.new is None or _is_placed(write.old) or not _is_placed(write.new):
-        return 0
-    return change.cluster.created[api_group, GroupKey(GROUP_KINDS[plural].kind, write.namespace, write.name)]
+    is_news = write.new is not None and _is_placed(write.new) and not _is_placed(write.old or {})
+    return change.group_created if is_news else 0
 
 
 def _is_placed(group: Object) -> bool:

@@ -133,7 +133,10 @@ def _generations(change: Change) -> Findings:
     write about a deleted group may land on a new one of its name, where it is corrected.
     """
     new = change.write.new
-    if new is None or change.is_outdated or not _is_known(change):
+    if new is None or change.is_outdated:
+        return
+    created = change.group_created
+    if created and created > change.knowledge.seen(change.process, change.write.resource, change.sent):
         return
     name = f"{change.write.resource} {change.write.namespace}/{change.write.name}"
     for before, now in _conditions(change):
@@ -145,16 +148,6 @@ def _generations(change: Change) -> Findings:
             yield Finding((name,), f"{before['type']} of {name} goes back from generation {last} to {generation}")
         if generation > new["metadata"].get("generation", 0):
             yield Finding((name,), f"{before['type']} of {name} is about generation {generation}, which does not exist")
-
-
-def _is_known(change: Change) -> bool:
-    """Return whether the process had been shown, when it sent a write, that the group was created."""
-    plural, _, api_group = change.write.resource.partition(".")
-    if plural not in GROUP_KINDS:
-        return True
-    key = GroupKey(GROUP_KINDS[plural].kind, change.write.namespace, change.write.name)
-    created = change.cluster.created.get((api_group, key), 0)
-    return created <= change.knowledge.seen(change.process, change.write.resource, change.sent)
 
 
 def _conditions(change: Change) -> Iterator[tuple[Object, Object | None]]:
